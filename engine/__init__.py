@@ -1,0 +1,1 @@
+"""A readable LLM inference engine by hand on PyTorch."""
