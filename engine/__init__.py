@@ -1,1 +1,27 @@
-"""A readable LLM inference engine by hand on PyTorch."""
+"""A readable LLM inference engine, written by hand on PyTorch.
+
+Names are imported when first used, so that the tokenizer alone never loads torch.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from engine.generate import Engine as Engine
+    from engine.generate import SamplingParams as SamplingParams
+    from engine.tokenizer import Tokenizer as Tokenizer
+
+_HOMES = {
+    "Engine": "engine.generate",
+    "SamplingParams": "engine.generate",
+    "Tokenizer": "engine.tokenizer",
+}
+__all__ = ["Engine", "SamplingParams", "Tokenizer"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)

@@ -1,0 +1,22 @@
+"""Attention in one call of torch's scaled_dot_product_attention; scores and weights never exist."""
+
+from __future__ import annotations
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from engine.probe import Probe
+
+
+def attend(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    visible: Tensor,
+    scale: float,
+    scores: Probe,
+    weights: Probe,
+) -> Tensor:
+    return F.scaled_dot_product_attention(
+        q, k, v, attn_mask=visible, scale=scale, enable_gqa=q.shape[1] != k.shape[1]
+    )

@@ -1,0 +1,69 @@
+"""Finds stop strings in text that arrives in pieces of any size; knows nothing of tokens.
+
+The match that completes first wins; of those that complete together, the one that starts first.
+Source: Knuth, Morris and Pratt 1977. Each character is looked at once per stop string.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from engine.errors import RequestError
+
+
+class StopMatcher:
+    """Passes text through until a stop string; neither it nor any beginning of it gets out."""
+
+    def __init__(self, stops: Sequence[str]) -> None:
+        """Raise RequestError if a stop string is empty."""
+        if not all(stops):
+            raise RequestError("a stop string must not be empty")
+        # The longest first, so that of the matches that end together the earliest start wins.
+        self._stops = [_Progress(stop) for stop in sorted(set(stops), key=lambda s: (-len(s), s))]
+        self._held = ""
+        self.matched = False
+
+    def push(self, text: str) -> tuple[str, bool]:
+        """Return the text that is now safe to show, and whether a stop string has been found.
+
+        After a match nothing more is returned.
+        """
+        if self.matched:
+            return "", True
+        held = self._held + text
+        for end, character in enumerate(text, start=len(self._held) + 1):
+            # A list, not a generator: every stop string must see every character.
+            if found := [stop.size for stop in self._stops if stop.completes_with(character)]:
+                self.matched = True
+                self._held = ""
+                return held[: end - found[0]], True
+        safe = len(held) - max((stop.seen for stop in self._stops), default=0)
+        self._held = held[safe:]
+        return held[:safe], False
+
+    def flush(self) -> str:
+        """Return what was held back once no text follows."""
+        held, self._held = self._held, ""
+        return held
+
+
+class _Progress:
+    """How much of one stop string the text so far ends with."""
+
+    def __init__(self, stop: str) -> None:
+        self._stop = stop
+        self.size = len(stop)
+        self.seen = 0
+        # Per length: the longest shorter beginning that also ends there.
+        self._shorter = [0, 0]
+        for end in range(1, self.size):
+            self._shorter.append(self._advance(self._shorter[end], stop[end]))
+
+    def completes_with(self, character: str) -> bool:
+        self.seen = self._advance(self.seen, character)
+        return self.seen == self.size
+
+    def _advance(self, seen: int, character: str) -> int:
+        while seen and self._stop[seen] != character:
+            seen = self._shorter[seen]
+        return seen + 1 if self._stop[seen] == character else 0

@@ -1,0 +1,25 @@
+"""How much memory a device has left, so that a large allocation is refused before it is tried."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import torch
+
+
+def free_bytes(device: torch.device) -> int:
+    """Bytes that can still be allocated on `device`; on Linux without counting file caches as used."""
+    if device.type == "cuda":
+        free: int = torch.cuda.mem_get_info(device)[0]
+        return free
+    meminfo = Path("/proc/meminfo")
+    if meminfo.exists():
+        for line in meminfo.read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def mebibytes(n: int) -> str:
+    return f"{n / 2**20:,.0f} MiB"

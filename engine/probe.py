@@ -1,0 +1,53 @@
+"""Probes: the places where the decoder can be watched, or have its values replaced.
+
+Every operation of the decoder ends in one. A module that *is* an operation (a norm, a projection)
+derives from Probe; where an operation has no module of its own, its result is passed through a
+plain Probe, which returns what it is given. Either way a probe's name is its module path, and a
+torch forward hook on it sees the result and may hand on another (the idea of TransformerLens's
+HookPoint). With nothing attached it costs a function call, and torch.compile removes that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+from torch import Tensor, nn
+
+
+class Probe(nn.Module):
+    """The identity. Subclasses compute something; their output is what the probe shows."""
+
+    def forward(self, value: Tensor) -> Tensor:
+        return value
+
+
+def probes(module: nn.Module, prefix: str = "") -> dict[str, Probe]:
+    """All probes below `module`, by name, in the order in which they were declared."""
+    return {n: m for n, m in module.named_modules(prefix=prefix) if isinstance(m, Probe)}
+
+
+class Tap(Protocol):
+    """Sees every probe's value as it appears; what it returns is what the decoder goes on with."""
+
+    def __call__(self, probe: str, value: Tensor) -> Tensor: ...
+
+
+@contextmanager
+def attached(tap: Tap, *roots: tuple[str, nn.Module]) -> Iterator[None]:
+    """Attaches `tap` to all probes below the (prefix, module) pairs, and detaches it at the end."""
+
+    def hook(name: str) -> Callable[[nn.Module, object, Tensor], Tensor]:
+        return lambda module, args, value: tap(name, value)
+
+    handles = [
+        probe.register_forward_hook(hook(name))
+        for prefix, root in roots
+        for name, probe in probes(root, prefix).items()
+    ]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()

@@ -1,0 +1,96 @@
+"""Finds added tokens in a text, before anything else looks at it.
+
+The leftmost match wins, then the longest. Tokens with `normalized=False` are looked for in the
+raw text; the others afterwards, in what lies between, once it is normalised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import regex
+
+_WORD_CHARACTER = regex.compile(r"\w")
+_SPACES = regex.compile(r"\s*")
+_SPACES_AT_END = regex.compile(r"(?r)\s*")
+
+
+@dataclass(frozen=True)
+class AddedToken:
+    """A token that is written out in the text, such as "<|im_end|>".
+
+    `special` hides it when decoding asks for that; `lstrip` and `rstrip` make it swallow the
+    white space beside it; `single_word` refuses it inside a word.
+    """
+
+    id: int
+    content: str
+    special: bool
+    normalized: bool
+    lstrip: bool = False
+    rstrip: bool = False
+    single_word: bool = False
+
+
+@dataclass(frozen=True)
+class Match:
+    """A stretch [start, end) of a text: an added token's id, or None for plain text."""
+
+    id: int | None
+    start: int
+    end: int
+
+
+class AddedTokens:
+    """The tokens of one kind; `spell` is how their content appears in the text searched."""
+
+    def __init__(
+        self, tokens: Iterable[AddedToken], spell: Callable[[str], str] = lambda content: content
+    ) -> None:
+        self._tokens = {spell(token.content): token for token in tokens}
+        longest_first = sorted(self._tokens, key=len, reverse=True)
+        self._pattern = regex.compile("|".join(map(regex.escape, longest_first)))
+
+    def __call__(self, text: str) -> list[int | str]:
+        """Return the text as ids of added tokens and the plain text between them."""
+        return [
+            text[match.start : match.end] if match.id is None else match.id
+            for match in self.find(text)
+        ]
+
+    def find(self, text: str) -> list[Match]:
+        """Return the stretches of a text in order; none is empty."""
+        if not self._tokens:
+            return [Match(None, 0, len(text))] if text else []
+        matches = []
+        done = 0
+        for found in self._pattern.finditer(text):
+            token = self._tokens[found[0]]
+            start, end = found.span()
+            if token.single_word and not _stands_alone(text, start, end):
+                continue
+            if token.lstrip:
+                start = max(done, _start_of_spaces(text, start))
+            if token.rstrip:
+                end = _end_of_spaces(text, end)
+            if done < start:
+                matches.append(Match(None, done, start))
+            matches.append(Match(token.id, start, end))
+            done = end
+        if done < len(text):
+            matches.append(Match(None, done, len(text)))
+        return matches
+
+
+def _stands_alone(text: str, start: int, end: int) -> bool:
+    neighbours = text[start - 1 : start] + text[end : end + 1] if start else text[end : end + 1]
+    return not _WORD_CHARACTER.search(neighbours)
+
+
+def _start_of_spaces(text: str, end: int) -> int:
+    return int(_SPACES_AT_END.match(text, 0, end).start())
+
+
+def _end_of_spaces(text: str, start: int) -> int:
+    return int(_SPACES.match(text, start).end())

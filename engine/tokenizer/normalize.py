@@ -1,0 +1,90 @@
+"""Unicode normal forms, with the source of every character.
+
+The text comes from `unicodedata`. Where a character of the result comes from follows the
+tokenizers library: a composed character stands for the first of its parts, a mark that was moved
+stands for the place it moved to. Source: Unicode Standard Annex 15.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+Form = Literal["NFC", "NFD", "NFKC", "NFKD"]
+
+# A character and how it changes the count of characters: 0 stands for one source character,
+# 1 is one more from the same source, -n stands for n sources besides its own.
+Change = tuple[str, int]
+
+
+@dataclass(frozen=True)
+class UnicodeForm:
+    """A Rewrite into one of the four normal forms."""
+
+    form: Form
+
+    def __call__(self, text: str) -> str:
+        return unicodedata.normalize(self.form, text)
+
+    def sources(self, text: str) -> list[int]:
+        changes: Iterable[Change] = _decompose(text, "NFKD" if "K" in self.form else "NFD")
+        if self.form.endswith("C"):
+            changes = _compose(changes)
+        sources = []
+        consumed = 0
+        for _, change in changes:
+            if change > 0:
+                sources.append(consumed - 1)
+            else:
+                sources.append(consumed)
+                consumed += 1 - change
+        return sources
+
+
+def _decompose(text: str, form: Literal["NFD", "NFKD"]) -> Iterator[Change]:
+    """Yield the characters of a decomposed form, each run of marks in canonical order."""
+    marks: list[Change] = []
+    for character in text:
+        for i, part in enumerate(unicodedata.normalize(form, character)):
+            change = (part, min(i, 1))
+            if unicodedata.combining(part):
+                marks.append(change)
+                continue
+            yield from _in_order(marks)
+            marks.clear()
+            yield change
+    yield from _in_order(marks)
+
+
+def _in_order(marks: list[Change]) -> list[Change]:
+    return sorted(marks, key=lambda mark: unicodedata.combining(mark[0]))
+
+
+def _compose(changes: Iterable[Change]) -> Iterator[Change]:
+    """Compose each starter with the marks that are not blocked (Annex 15, definition D117)."""
+    starter: Change | None = None
+    blocked: list[Change] = []
+    for character, change in changes:
+        order = unicodedata.combining(character)
+        if starter is None:
+            if order:
+                yield character, change
+            else:
+                starter = character, change
+            continue
+        free = not blocked or unicodedata.combining(blocked[-1][0]) < order
+        pair = unicodedata.normalize("NFC", starter[0] + character) if free else ""
+        if len(pair) == 1:
+            starter = pair, starter[1] + change - 1
+        elif order:
+            blocked.append((character, change))
+        else:
+            yield starter
+            yield from blocked
+            blocked.clear()
+            starter = character, change
+    if starter is not None:
+        yield starter
+    yield from blocked

@@ -1,0 +1,164 @@
+"""Cuts a normalised text into words (pre-tokens), which are then merged one by one.
+
+The patterns are those of the tokenizer's file, run by the `regex` package. Its Unicode tables can
+be younger than the reference's: a character assigned since Unicode 16 may be classed differently.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import regex
+
+from engine.tokenizer.aligned import Aligned, Rewrite
+
+# GPT-2's words: Radford et al. 2019, the encoder published with GPT-2.
+GPT2_WORDS = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+
+# A stretch of text and whether the pattern matched it.
+Stretch = tuple[int, int, bool]
+Span = tuple[int, int]
+
+
+def _isolated(stretches: list[Stretch]) -> list[Span]:
+    return [(start, end) for start, end, _ in stretches]
+
+
+def _removed(stretches: list[Stretch]) -> list[Span]:
+    return [(start, end) for start, end, matched in stretches if not matched]
+
+
+def _contiguous(stretches: list[Stretch]) -> list[Span]:
+    spans: list[Span] = []
+    before: bool | None = None
+    for start, end, matched in stretches:
+        if matched == before:
+            spans[-1] = (spans[-1][0], end)
+        else:
+            spans.append((start, end))
+        before = matched
+    return spans
+
+
+def _merged_with_previous(stretches: list[Stretch]) -> list[Span]:
+    spans: list[Span] = []
+    before = False
+    for start, end, matched in stretches:
+        if matched and not before and spans:
+            spans[-1] = (spans[-1][0], end)
+        else:
+            spans.append((start, end))
+        before = matched
+    return spans
+
+
+def _merged_with_next(stretches: list[Stretch]) -> list[Span]:
+    spans: list[Span] = []
+    before = False
+    for start, end, matched in reversed(stretches):
+        if matched and not before and spans:
+            spans[-1] = (start, spans[-1][1])
+        else:
+            spans.append((start, end))
+        before = matched
+    return spans[::-1]
+
+
+BEHAVIORS: dict[str, Callable[[list[Stretch]], list[Span]]] = {
+    "Isolated": _isolated,
+    "Removed": _removed,
+    "Contiguous": _contiguous,
+    "MergedWithPrevious": _merged_with_previous,
+    "MergedWithNext": _merged_with_next,
+}
+
+
+class Split:
+    """Cuts at the matches of a pattern; `behavior` says what becomes of the matches."""
+
+    def __init__(self, pattern: str, behavior: str = "Isolated", invert: bool = False) -> None:
+        # The reference's engine has Ruby's syntax, where ^ and $ stand at every line.
+        self._pattern = regex.compile(pattern, regex.MULTILINE | regex.VERSION0)
+        self._spans = BEHAVIORS[behavior]
+        self._invert = invert
+        # What `findall` gives is the answer only if the matches themselves are all that is kept.
+        self._matches_are_pieces = behavior == "Isolated" and not self._pattern.groups
+
+    def spans(self, text: str) -> list[Span]:
+        """Return the non-empty pieces of a text as [start, end)."""
+        return [(start, end) for start, end in self._spans(self._stretches(text)) if start < end]
+
+    def pieces(self, text: str) -> list[str]:
+        """Return the pieces themselves, by the shortest way."""
+        if self._matches_are_pieces:
+            found: list[str] = self._pattern.findall(text)
+            if sum(map(len, found)) == len(text) and all(found):
+                return found
+        return [text[start:end] for start, end in self.spans(text)]
+
+    def _stretches(self, text: str) -> list[Stretch]:
+        stretches: list[Stretch] = []
+        done = 0
+        for match in self._pattern.finditer(text):
+            start, end = match.span()
+            if done < start:
+                stretches.append((done, start, self._invert))
+            stretches.append((start, end, not self._invert))
+            done = end
+        if done < len(text):
+            stretches.append((done, len(text), self._invert))
+        return stretches
+
+
+class PrefixSpace:
+    """A Rewrite that puts a space before a text that does not begin with one."""
+
+    def __call__(self, text: str) -> str:
+        return text if text.startswith(" ") or not text else " " + text
+
+    def sources(self, text: str) -> list[int]:
+        indices = list(range(len(text)))
+        return indices if self(text) == text else [0, *indices]
+
+
+class Splitter:
+    """The pre-tokenizer: cuts and rewrites in the file's order.
+
+    A rewrite looks at one piece alone. So `words` leaves out a rewrite that comes last, and
+    `finish` does it for one word: whoever keeps results by word does it once per word.
+    """
+
+    def __init__(self, steps: Sequence[Split | Rewrite]) -> None:
+        self._steps = list(steps)
+        self._last: Rewrite | None = None
+        if steps and not isinstance(steps[-1], Split):
+            self._last = steps[-1]
+        self._before_last = self._steps[:-1] if self._last else self._steps
+
+    def __call__(self, text: str) -> list[str]:
+        """Return the words as the model reads them."""
+        return [self.finish(word) for word in self.words(text)]
+
+    def words(self, text: str) -> list[str]:
+        """Return the words before the last rewrite."""
+        pieces = [text]
+        for step in self._before_last:
+            if isinstance(step, Split):
+                pieces = [part for piece in pieces for part in step.pieces(piece)]
+            else:
+                pieces = [step(piece) for piece in pieces]
+        return pieces
+
+    def finish(self, word: str) -> str:
+        """Return one of `words` as the model reads it."""
+        return self._last(word) if self._last else word
+
+    def split(self, piece: Aligned) -> list[Aligned]:
+        """Return the words as the model reads them, with where they come from."""
+        pieces = [piece]
+        for step in self._steps:
+            if isinstance(step, Split):
+                pieces = [part.slice(*span) for part in pieces for span in step.spans(part.text)]
+            else:
+                pieces = [part.rewritten(step) for part in pieces]
+        return pieces

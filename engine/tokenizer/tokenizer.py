@@ -1,0 +1,180 @@
+"""Text to token ids and back, exactly as the model's own tokenizer file says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import regex
+
+from engine.errors import ModelFileError, RequestError
+from engine.tokenizer.added import AddedTokens
+from engine.tokenizer.aligned import Aligned, Encoding
+from engine.tokenizer.bpe import WordCache
+from engine.tokenizer.chat import ChatTemplate
+from engine.tokenizer.gguf import read_gguf_tokenizer
+from engine.tokenizer.load import read_json, stages_from_json, surroundings_from_folder
+from engine.tokenizer.stages import Stages, Surroundings
+from engine.tokenizer.stream import TokenStream
+
+_LONE_SURROGATE = regex.compile("[\ud800-\udfff]")
+
+
+class Tokenizer:
+    """One model's tokenizer. Its stages are public, so that each can be checked on its own:
+
+    `added` (text -> ids and plain text), `normalizer`, `added_normalized`, `splitter` (text ->
+    words), `model` (word -> ids), `post_processor` (ids -> ids), `decoder` (tokens -> text).
+    """
+
+    def __init__(self, stages: Stages, surroundings: Surroundings, source: str) -> None:
+        """Assemble a tokenizer; `Tokenizer.load` is the usual way. `source` is for errors."""
+        self.normalizer = stages.normalizer
+        self.splitter = stages.splitter
+        self.model = stages.model
+        self.post_processor = stages.post_processor
+        self.decoder = stages.decoder
+        tokens = stages.added_tokens
+        self.added = AddedTokens(token for token in tokens if not token.normalized)
+        self.added_normalized = AddedTokens(
+            (token for token in tokens if token.normalized), self.normalizer
+        )
+        self._ids = {**self.model.vocab, **{token.content: token.id for token in tokens}}
+        self._tokens = {token_id: token for token, token_id in self._ids.items()}
+        self._special = {token.id for token in tokens if token.special}
+        self._cache = WordCache(lambda word: self.model(self.splitter.finish(word)))
+        self._chat = ChatTemplate(surroundings.chat_templates, surroundings.special_tokens, source)
+        self.bos_id = self.token_to_id(surroundings.special_tokens.get("bos_token", ""))
+        eos_id = self.token_to_id(surroundings.special_tokens.get("eos_token", ""))
+        self.eos_ids = surroundings.eos_ids or (() if eos_id is None else (eos_id,))
+
+    @classmethod
+    def load(cls, path: str | Path) -> Tokenizer:
+        """Read a model folder, a tokenizer.json (with the files beside it) or a .gguf file."""
+        path = Path(path)
+        if path.suffix == ".gguf":
+            return cls(*read_gguf_tokenizer(path), str(path))
+        file = path / "tokenizer.json" if path.is_dir() else path
+        if not file.is_file():
+            raise ModelFileError(f"{file} does not exist: a model folder needs its tokenizer.json")
+        stages = stages_from_json(read_json(file), str(file))
+        return cls(stages, surroundings_from_folder(file.parent), str(file))
+
+    @property
+    def vocab_size(self) -> int:
+        """The number of tokens; a model may have more rows than that."""
+        return len(self._ids)
+
+    def token_to_id(self, token: str) -> int | None:
+        """Return the id of a token as the file spells it."""
+        return self._ids.get(token)
+
+    def id_to_token(self, token_id: int) -> str | None:
+        """Return the token as the file spells it, None for an id that has none."""
+        return self._tokens.get(token_id)
+
+    def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
+        """Return the ids of a text; a lone surrogate counts as U+FFFD.
+
+        `add_special_tokens` adds those that the file's post-processor asks for. Special tokens
+        written in the text are always read as such.
+        """
+        ids: list[int] = []
+        for piece in self._pieces(text):
+            if isinstance(piece, Aligned):
+                words = self.splitter.words(piece.text)
+                ids += chain.from_iterable(map(self._cache.__getitem__, words))
+            else:
+                ids.append(piece[0])
+        return self.post_processor(ids) if add_special_tokens else ids
+
+    def encode_with_offsets(self, text: str, add_special_tokens: bool = True) -> Encoding:
+        """Return the same ids with their tokens and the characters of `text` they cover."""
+        encoding = Encoding([], [], [])
+        for piece in self._pieces(text):
+            if isinstance(piece, Aligned):
+                for word in self.splitter.split(piece):
+                    ids = self.model(word.text)
+                    tokens = [self._tokens[token_id] for token_id in ids]
+                    encoding.ids.extend(ids)
+                    encoding.tokens.extend(tokens)
+                    encoding.offsets.extend(_offsets(word, tokens))
+            else:
+                token_id, matched = piece
+                encoding.ids.append(token_id)
+                encoding.tokens.append(matched.text)
+                encoding.offsets.append((matched.where[0], matched.where[-1] + 1))
+        return self.post_processor.process(encoding, add_special_tokens)
+
+    def decode(self, ids: Iterable[int], skip_special_tokens: bool = False) -> str:
+        """Return the text of some ids; an id without a token gives no text.
+
+        Invalid UTF-8 becomes U+FFFD. Only tokens that the file calls special are skipped.
+        """
+        tokens = (self._spelled(token_id, skip_special_tokens) for token_id in ids)
+        return self.decoder(token for token in tokens if token is not None)
+
+    def stream(self, skip_special_tokens: bool = False) -> TokenStream:
+        """Return a stream whose texts add up to `decode` of the ids pushed."""
+        return TokenStream(
+            lambda token_id: self._spelled(token_id, skip_special_tokens), self.decoder.stream()
+        )
+
+    def render_chat(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        add_generation_prompt: bool = True,
+        **extra: Any,
+    ) -> str:
+        """Return a conversation as the text of the model's chat template."""
+        return self._chat.render(messages, add_generation_prompt, **extra)
+
+    def encode_chat(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        add_generation_prompt: bool = True,
+        **extra: Any,
+    ) -> list[int]:
+        """Return the ids of a conversation; it has exactly the special tokens of the template."""
+        text = self.render_chat(messages, add_generation_prompt, **extra)
+        return self.encode(text, add_special_tokens=False)
+
+    def _pieces(self, text: str) -> Iterator[Aligned | tuple[int, Aligned]]:
+        """Yield normalised plain text, and the added tokens between as (id, what they matched)."""
+        if not isinstance(text, str):
+            raise RequestError(f"a text to encode must be a string, not {text!r:.60}")
+        whole = Aligned.original(_LONE_SURROGATE.sub("\ufffd", text))
+        for match in self.added.find(whole.text):
+            piece = whole.slice(match.start, match.end)
+            if match.id is not None:
+                yield match.id, piece
+                continue
+            piece = piece.rewritten(self.normalizer)
+            for inner in self.added_normalized.find(piece.text):
+                part = piece.slice(inner.start, inner.end)
+                yield part if inner.id is None else (inner.id, part)
+
+    def _spelled(self, token_id: int, skip_special_tokens: bool) -> str | None:
+        """Return the token to decode, None if the id gives no text."""
+        if type(token_id) is not int or token_id < 0:
+            raise RequestError(f"{token_id!r:.60} is no token id: ids are integers from 0 up")
+        if skip_special_tokens and token_id in self._special:
+            return None
+        return self._tokens.get(token_id)
+
+
+def _offsets(word: Aligned, tokens: list[str]) -> Iterator[tuple[int, int]]:
+    """Yield the original characters that the tokens of one word cover."""
+    where = word.where
+    sizes = [len(token) for token in tokens]
+    if sum(sizes) < len(where):
+        # Bytes without a token are missing; the reference then counts on in UTF-8.
+        where = [w for w, c in zip(where, word.text, strict=True) for _ in c.encode()]
+        sizes = [len(token.encode()) for token in tokens]
+    start = 0
+    for size in sizes:
+        end = start + size
+        yield where[start], where[end - 1] + 1
+        start = end
