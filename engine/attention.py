@@ -57,5 +57,7 @@ class Attention(nn.Module):
         q = self.q_rope(self.q(x), rotation)  # [B, H, T, D]
         k = self.k_rope(self.k(x), rotation)  # [B, K, T, D]
         k, v = cache(k, self.v(x))  # [B, K, S, D]
-        context = self.attend(q, k, v, step.visible, self.scale, self.scores, self.weights)
-        return self.out(self.context(context))  # [B, H, T, D] -> [B, T, dim]
+        context = self.attend(
+            q, k, v, step.visible, self.scale, self.scores, self.weights, self.context
+        )  # [B, H, T, D]
+        return self.out(context)  # [B, T, dim]

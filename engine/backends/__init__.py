@@ -1,7 +1,8 @@
 """Attention kernels behind one function: softmax(q kᵀ · scale, where visible) v.
 
 Every backend takes q [B, H, T, D], k and v [B, K, S, D] and `visible` (bool, [T, S]), and returns
-the context [B, H, T, D]. The two probes are for those that form scores and weights at all.
+the context [B, H, T, D]. The probes come from the caller, so that each operation ends in one where it
+is computed; a backend that never forms scores and weights leaves those two alone.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ class Backend(Protocol):
         scale: float,
         scores: Probe,
         weights: Probe,
+        context: Probe,
     ) -> Tensor: ...
 
 

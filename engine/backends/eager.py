@@ -16,6 +16,7 @@ def attend(
     scale: float,
     scores: Probe,
     weights: Probe,
+    context: Probe,
 ) -> Tensor:
     B, H, T, D = q.shape
     K, S = k.shape[1:3]
@@ -25,4 +26,4 @@ def attend(
     s = (grouped @ k.transpose(-1, -2)).view(B, H, T, S) * scale
     s = scores(s.masked_fill(~visible, -torch.inf))  # [B, H, T, S]
     w = weights(s.softmax(dim=-1, dtype=torch.float32).to(q.dtype))  # [B, H, T, S]
-    return (w.reshape(B, K, H // K * T, S) @ v).view(B, H, T, D)
+    return context((w.reshape(B, K, H // K * T, S) @ v).view(B, H, T, D))

@@ -16,7 +16,11 @@ def attend(
     scale: float,
     scores: Probe,
     weights: Probe,
+    context: Probe,
 ) -> Tensor:
-    return F.scaled_dot_product_attention(
-        q, k, v, attn_mask=visible, scale=scale, enable_gqa=q.shape[1] != k.shape[1]
+    grouped = q.shape[1] != k.shape[1]
+    return context(
+        F.scaled_dot_product_attention(
+            q, k, v, attn_mask=visible, scale=scale, enable_gqa=grouped
+        )
     )

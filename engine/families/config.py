@@ -49,7 +49,9 @@ class Config:
         if kind is float and isinstance(value, int) and not isinstance(value, bool):
             value = float(value)
         if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-            raise ModelFileError(f"config.json: {key} must be of type {kind.__name__}, got {value!r}")
+            raise ModelFileError(
+                f"config.json: {key} must be of type {kind.__name__}, got {value!r}"
+            )
         return value
 
     def int(self, key: str, default: int | None = None) -> int:

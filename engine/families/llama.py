@@ -93,7 +93,9 @@ def gguf_layout(spec: ModelSpec) -> Layout:
             verbs[f"layers.{{i}}.{ours}.{part}"] = Rename(f"blk.{{i}}.{theirs}.{part}")
     for part in ("weight", "bias"):
         verbs[f"layers.{{i}}.attn.q.{part}"] = Deinterleave(f"blk.{{i}}.attn_q.{part}", "n_heads")
-        verbs[f"layers.{{i}}.attn.k.{part}"] = Deinterleave(f"blk.{{i}}.attn_k.{part}", "n_kv_heads")
+        verbs[f"layers.{{i}}.attn.k.{part}"] = Deinterleave(
+            f"blk.{{i}}.attn_k.{part}", "n_kv_heads"
+        )
     # Its numbers are in the config by then: the reader turns them into a rope scaling.
     return Layout(verbs, ignored=("rope_freqs.weight",))
 
