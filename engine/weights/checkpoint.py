@@ -1,0 +1,113 @@
+"""Opens a model on disk, a Hugging Face folder or a .gguf file, without reading its tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from engine.errors import ModelFileError
+from engine.families import FAMILIES, read_spec
+from engine.gguf import open_gguf
+from engine.spec import Family, Layout, ModelSpec
+from engine.weights.files import read_json
+from engine.weights.gguf import GGUFTensors, architecture, config_of
+from engine.weights.safetensors import SafetensorsFolder
+from engine.weights.tensors import StoredTensor, TensorSource
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A model on disk.
+
+    `config` is a Hugging Face config.json, as stored or as a GGUF file's metadata says it;
+    `generation_config` is None where the model has none (GGUF files never do). `layout` gives the
+    rules from the checkpoint's tensors to the decoder's parameters.
+    """
+
+    path: Path
+    config: Mapping[str, Any]
+    generation_config: Mapping[str, Any] | None
+    family: Family
+    spec: ModelSpec
+    layout: Callable[[ModelSpec], Layout]
+    source: TensorSource
+
+    @property
+    def tensors(self) -> Mapping[str, StoredTensor]:
+        """The checkpoint's own names, with shape, stored dtype and file; nothing is read for it."""
+        return self.source.tensors
+
+    @property
+    def dtypes(self) -> frozenset[str]:
+        """The dtypes in the files. A mixed checkpoint is fine: `read` converts each tensor."""
+        return frozenset(tensor.dtype for tensor in self.tensors.values())
+
+    def read(self, name: str, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+        """One tensor in `dtype`, rounded once from its stored values."""
+        return self.source.read(name, dtype)
+
+
+def open_checkpoint(path: str | Path) -> Checkpoint:
+    """Raises ModelFileError for what is missing, damaged, unsafe or not understood."""
+    path = Path(path)
+    if path.is_dir():
+        return _open_folder(path)
+    if path.suffix == ".gguf" and path.is_file():
+        return _open_gguf(path)
+    if path.exists():
+        raise ModelFileError(f"{path} is neither a model folder nor a .gguf file")
+    raise ModelFileError(f"{path} does not exist")
+
+
+def _open_folder(folder: Path) -> Checkpoint:
+    config_file = folder / "config.json"
+    if not config_file.is_file():
+        ggufs = sorted(file.name for file in folder.glob("*.gguf"))
+        hint = f"; to run {ggufs[0]}, name the file itself" if ggufs else ""
+        raise ModelFileError(f"{folder} has no config.json, so it is no model folder{hint}")
+    config = read_json(config_file)
+    generation = folder / "generation_config.json"
+    family, spec = _read_spec(config, config_file)
+    return Checkpoint(
+        path=folder,
+        config=config,
+        generation_config=read_json(generation) if generation.is_file() else None,
+        family=family,
+        spec=spec,
+        layout=family.layout,
+        source=SafetensorsFolder(folder),
+    )
+
+
+def _open_gguf(path: Path) -> Checkpoint:
+    file = open_gguf(path)
+    name = architecture(file)
+    family = FAMILIES.get(name)
+    names = family.gguf if family else None
+    if family is None or names is None:
+        known = ", ".join(name for name, known in FAMILIES.items() if known.gguf)
+        raise ModelFileError(
+            f"{path}: GGUF models of the architecture {name!r} are not supported (supported: {known})"
+        )
+    config = config_of(file, family.name, names)
+    family, spec = _read_spec(config, path)
+    return Checkpoint(
+        path=path,
+        config=config,
+        generation_config=None,
+        family=family,
+        spec=spec,
+        layout=names.layout,
+        source=GGUFTensors(file),
+    )
+
+
+def _read_spec(config: Mapping[str, Any], path: Path) -> tuple[Family, ModelSpec]:
+    try:
+        return read_spec(config)
+    except ModelFileError as error:
+        raise ModelFileError(f"{path}: {error}") from error
