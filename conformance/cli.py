@@ -1,0 +1,146 @@
+"""The `lockstep` command: the engine's commands and those that judge an engine.
+
+Exit status: 0 conforms, 1 diverges, 2 the request or the environment is at fault.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from engine.cli import app
+from engine.command import atomically, check_writable, print_json, run
+
+golden = typer.Typer(help="The oracle's goldens: make, verify, list.", no_args_is_help=False)
+app.add_typer(golden, name="golden")
+
+Json = Annotated[
+    Path | None, typer.Option("--json", help="Write the report here; - is standard output.")
+]
+Cases = Annotated[
+    list[str] | None, typer.Argument(metavar="[CASE]...", help="All, if none is named.")
+]
+
+
+@app.command()
+def check(
+    model: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[MODEL]",
+            help="A model to check: against --golden, its committed golden, or live transformers. "
+            "Without MODEL, every committed golden is checked.",
+        ),
+    ] = None,
+    golden: Annotated[Path | None, typer.Option(help="The golden's folder.")] = None,
+    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    dtype: Annotated[str, typer.Option(help="float32, bfloat16 or float16.")] = "float32",
+    level: Annotated[str, typer.Option(help="How deep to look: L0 text to L5 cache.")] = "L5",
+    backend: Annotated[str, typer.Option(help="eager or sdpa.")] = "eager",
+    json_file: Json = None,
+    html: Annotated[Path | None, typer.Option(help="Write the report as a page.")] = None,
+) -> None:
+    """Run the engine in lockstep with the reference and name the operation that is wrong."""
+    _check_targets(json_file, html)
+    from conformance.check import run_check
+    from conformance.report import print_report, write_html
+
+    with _progress() as say:
+        report = run_check(model, golden, device, dtype, level, backend, say)
+    if html is not None:
+        with atomically(html) as draft:
+            write_html(report, draft)
+    _deliver(report, json_file, print_report)
+
+
+@app.command()
+def mutants(
+    family: Annotated[str | None, typer.Option(help="Only this family's faults.")] = None,
+    json_file: Json = None,
+) -> None:
+    """Break the engine on purpose, fault by fault, and see whether the check notices and where."""
+    _check_targets(json_file)
+    from conformance.mutants import print_mutants, run_mutants
+
+    with _progress() as say:
+        report = run_mutants(family, say)
+    _deliver(report, json_file, print_mutants)
+
+
+@golden.command()
+def capture(
+    cases: Cases = None,
+    out: Annotated[Path | None, typer.Option(help="Instead of the committed folder.")] = None,
+) -> None:
+    """Make goldens from transformers (the `oracle` extra); the engine has no hand in it."""
+    from conformance.golden import capture
+
+    with _progress() as say:
+        capture(cases or [], out, say)
+
+
+@golden.command()
+def verify(cases: Cases = None) -> None:
+    """Make goldens again in a temporary folder and compare them with the committed ones."""
+    from conformance.golden import verify
+
+    with _progress() as say:
+        results = verify(cases or [], say)
+    for result in results:
+        print(result)
+    raise typer.Exit(max(result.exit_status for result in results))
+
+
+@golden.command(name="list")
+def list_() -> None:
+    """Name the committed goldens and what each is for."""
+    from conformance.golden import list_cases
+
+    for case in list_cases():
+        print(case)
+
+
+def _check_targets(*files: Path | None) -> None:
+    for file in files:
+        if file is not None and str(file) != "-":
+            check_writable(file)
+
+
+def _deliver(report: Any, json_file: Path | None, show: Callable[[Any, Any], None]) -> None:
+    """Prints the report, writes its JSON, and leaves with its status."""
+    from rich.console import Console
+
+    if str(json_file) == "-":
+        print_json(report.to_json())
+    else:
+        show(report, Console())
+        if json_file is not None:
+            with atomically(json_file) as draft:
+                text = json.dumps(report.to_json(), indent=1, ensure_ascii=False, allow_nan=False)
+                draft.write_text(text + "\n", encoding="utf-8")
+    raise typer.Exit(report.exit_status)
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[str], None]]:
+    """Says on standard error what is going on: in place on a terminal, line by line elsewhere."""
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(stderr=True)
+    if console.is_terminal:
+        with console.status("") as status:
+            yield lambda message: status.update(Text(message))
+    else:
+        yield lambda message: console.print(message, style="dim", markup=False, highlight=False)
+
+
+def main() -> None:
+    """The script `lockstep`."""
+    sys.exit(run(app, "lockstep"))
