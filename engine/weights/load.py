@@ -51,8 +51,8 @@ def load_parameters(
             done += checkpoint.tensors[rule.source].nbytes
             advance(done)
     for name, rule in rules.items():
-        if isinstance(rule.verb, Tie):
-            _tie(decoder, name, rule.verb, both=name in stored and rule.verb.target in stored)
+        if isinstance(rule.verb, Tie) and rule.verb.target in stored:
+            _tie(decoder, name, rule.verb.target, both=name in stored)
 
 
 @dataclass(frozen=True)
@@ -131,16 +131,15 @@ def deinterleave(rows: torch.Tensor, heads: int) -> torch.Tensor:
     return paired.transpose(1, 2).reshape(rows.shape)
 
 
-def _tie(decoder: nn.Module, name: str, verb: Tie, *, both: bool) -> None:
-    """Shares the parameter `verb.target`, unless the file holds two that differ.
+def _tie(decoder: nn.Module, name: str, target: str, *, both: bool) -> None:
+    """Shares the parameter `target`, unless the file holds both and they differ.
 
-    With both in the file and different, two they stay, as in transformers (`tie_weights`), whatever
-    the config says; the file has the last word.
+    Two that differ stay two whatever the config says, as in transformers 5.24 (`tie_weights`): the
+    file has the last word. They are compared in the dtype asked for.
     """
-    here, there = decoder.get_parameter(name), decoder.get_parameter(verb.target)
-    if there.is_meta or (both and not torch.equal(here, there)):
-        return
-    _set(decoder, name, there)
+    there = decoder.get_parameter(target)
+    if not both or torch.equal(decoder.get_parameter(name), there):
+        _set(decoder, name, there)
 
 
 def _set(decoder: nn.Module, name: str, parameter: nn.Parameter) -> None:
