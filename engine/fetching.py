@@ -44,6 +44,16 @@ def ensure(asset: Asset, cache: Path, *, progress: bool) -> Path:
                 f"{asset.name} cannot be kept in {cache} ({error.strerror or error}); set "
                 "LOCKSTEP_CACHE to a folder that can be written"
             ) from error
+    return _path(asset, home)
+
+
+def found(asset: Asset, cache: Path) -> Path | None:
+    """The asset's file or folder if `cache` has it whole."""
+    home = cache / asset.name
+    return _path(asset, home) if _is_whole(asset, home) else None
+
+
+def _path(asset: Asset, home: Path) -> Path:
     return home if asset.is_folder else home / asset.files[0].name
 
 
@@ -159,7 +169,7 @@ def run_client(
 ) -> tuple[int, str]:
     """Runs a package client, calling `watch` a few times a second.
 
-    Returns its exit status and the last error it reported. The client ends with this process.
+    Returns its exit status and the first error it reported. The client never outlives the call.
     """
     with tempfile.TemporaryFile("w+", errors="replace") as log:
         process = subprocess.Popen(
@@ -178,7 +188,7 @@ def run_client(
         log.seek(0)
         lines = [line.strip() for line in log if line.strip()]
     errors = [line for line in lines if line.lower().startswith(("error", "npm err", "npm error"))]
-    return status, (errors or lines or [""])[-1][:300]
+    return status, (errors or lines or [""])[0][:300]
 
 
 def _bytes_in(folder: Path) -> int:

@@ -42,6 +42,11 @@ def fetch(name: str, progress: bool = True) -> Path:
     return fetching.ensure(asset, cache_dir(), progress=progress)
 
 
+def cached(name: str) -> Path | None:
+    """Where a known name's file or folder lies already, without fetching anything."""
+    return fetching.found(KNOWN[name], cache_dir())
+
+
 def resolve(model: str | Path, progress: bool = False) -> Path:
     """A model folder or a .gguf file; known names and hub ids are fetched if need be.
 
