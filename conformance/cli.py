@@ -143,4 +143,4 @@ def _progress() -> Iterator[Callable[[str], None]]:
 
 def main() -> None:
     """The script `lockstep`."""
-    sys.exit(run(app, "lockstep"))
+    sys.exit(run(app, "lockstep", sys.argv[1:] or ["--help"]))

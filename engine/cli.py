@@ -172,7 +172,10 @@ def detokenize(
 ) -> None:
     """Turn token ids into text."""
     wanted = [number for part in ids for number in parse_ids(part)]
-    text = _tokenizer(model).decode(wanted, skip_special_tokens=skip_special)
+    tokenizer = _tokenizer(model)
+    for unknown in (number for number in wanted if tokenizer.id_to_token(number) is None):
+        raise RequestError(f"token id {unknown} is unknown to the tokenizer of {model}")
+    text = tokenizer.decode(wanted, skip_special_tokens=skip_special)
     if as_json:
         print_json({"text": text})
     else:
@@ -243,7 +246,7 @@ def _tokenizer(model: str) -> Any:
     from engine.models import resolve
     from engine.tokenizer import Tokenizer
 
-    return Tokenizer.load(resolve(model))
+    return Tokenizer.load(resolve(model, progress=True))
 
 
 def _params(
@@ -322,4 +325,4 @@ def _answer(pieces: Iterator[Any]) -> str:
 
 
 def main() -> None:
-    sys.exit(run(app, "python -m engine"))
+    sys.exit(run(app, "python -m engine", sys.argv[1:] or ["--help"]))

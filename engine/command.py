@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 OK, AT_FAULT, INTERRUPTED, BROKEN_PIPE = 0, 2, 130, 141
 
 
-def run(app: typer.Typer, prog: str, argv: Sequence[str] | None = None) -> int:
+def run(app: typer.Typer, prog: str, argv: Sequence[str]) -> int:
     """Runs one command line and gives its exit status; it never shows a traceback unasked."""
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):  # a console may speak something else than UTF-8
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")
     try:
-        return _invoke(app, prog, list(sys.argv[1:] if argv is None else argv))
+        return _invoke(app, prog, list(argv))
     except LockstepError as error:
         return _fail(str(error))
     except typer.TyperException as error:
@@ -60,7 +60,7 @@ def _invoke(app: typer.Typer, prog: str, argv: list[str]) -> int:
     command = typer.main.get_command(app)
     status = OK
     try:
-        with command.make_context(prog, argv or ["--help"]) as context:
+        with command.make_context(prog, argv) as context:
             command.invoke(context)
     except typer.Exit as done:
         status = done.exit_code

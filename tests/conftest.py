@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from filelock import FileLock
 from hypothesis import settings
 
 from engine.errors import LockstepError
@@ -33,16 +32,14 @@ def asset() -> Callable[[str], Path]:
     Where it cannot be had the test is skipped with the reason; LOCKSTEP_REQUIRE_ASSETS=1, which CI
     sets, makes that a failure.
     """
-    from engine.models import cache_dir, fetch
+    from engine.models import fetch
 
     found: dict[str, Path] = {}
 
     def get(name: str) -> Path:
         if name not in found:
-            cache_dir().mkdir(parents=True, exist_ok=True)
             try:
-                with FileLock(cache_dir() / f".{name}.lock"):  # one worker fetches, others wait
-                    found[name] = fetch(name, progress=False)
+                found[name] = fetch(name, progress=False)  # parallel workers wait for each other
             except LockstepError as error:
                 if os.environ.get("LOCKSTEP_REQUIRE_ASSETS") == "1":
                     pytest.fail(f"{name} is required and cannot be had: {error}")

@@ -130,24 +130,21 @@ def test_exceptions_become_a_status(
     assert err.count("\n") <= 1
 
 
-def test_a_bare_command_shows_help(call: Callable[..., tuple[int, str, str]]) -> None:
-    status, out, err = call()
-    assert status == 0
-    assert err == ""
-    for name in (
-        "fetch generate chat tokenize detokenize logits trace check golden mutants"
-    ).split():
-        assert name in out
+COMMANDS = "fetch generate chat tokenize detokenize logits trace check golden mutants"
 
 
-@pytest.mark.parametrize(("module", "judges"), [("engine", False), ("conformance", True)])
-def test_both_packages_run_from_a_checkout(module: str, judges: bool) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", module, "--help"], cwd=ROOT, capture_output=True, text=True
-    )
-    assert done.returncode == 0
-    assert "tokenize" in done.stdout
-    assert ("mutants" in done.stdout) == judges
+@pytest.mark.parametrize(
+    ("module", "commands"),
+    [
+        ("engine", "fetch generate chat tokenize detokenize logits trace"),
+        ("conformance", COMMANDS),
+    ],
+)
+def test_both_packages_run_from_a_checkout_and_show_help(module: str, commands: str) -> None:
+    done = subprocess.run([sys.executable, "-m", module], cwd=ROOT, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    for command in COMMANDS.split():
+        assert (f"│ {command} " in done.stdout) == (command in commands.split())
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="pipes break differently on Windows")
@@ -161,16 +158,16 @@ def test_a_reader_that_leaves_is_no_error() -> None:
         "    for _ in range(100_000): print('words')\n"
         "sys.exit(run(app, 'prog', []))"
     )
-    process = subprocess.Popen(
-        [sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
-    assert process.stdout is not None
-    assert process.stderr is not None
-    process.stdout.readline()
-    process.stdout.close()
-    assert process.wait() == 141
-    assert process.stderr.read() == b""
-    process.stderr.close()
+    command = [sys.executable, "-c", code]
+    with subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.readline()
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 141
 
 
 # -- small parts ---------------------------------------------------------------------------------
@@ -211,16 +208,11 @@ def test_an_unwritable_target_is_found_before_the_work(tmp_path: Path) -> None:
             check_writable(bad)
 
 
-def test_tensors_that_share_storage_are_saved(tmp_path: Path) -> None:
-    """safetensors refuses views of one storage, and a transposed view is no error of the user's."""
-    whole = torch.arange(6.0).reshape(2, 3)
-    save_tensors({"a": whole, "b": whole, "c": whole.T}, tmp_path / "f.safetensors")
-    loaded = load_file(tmp_path / "f.safetensors")
-    assert {name: value.tolist() for name, value in loaded.items()} == {
-        "a": whole.tolist(),
-        "b": whole.tolist(),
-        "c": whole.T.tolist(),
-    }
+def test_a_transposed_tensor_is_saved(tmp_path: Path) -> None:
+    """safetensors refuses what is not contiguous, which is no error of the user's."""
+    turned = torch.arange(6.0).reshape(2, 3).T
+    save_tensors({"a": turned}, tmp_path / "f.safetensors")
+    assert load_file(tmp_path / "f.safetensors")["a"].tolist() == turned.tolist()
 
 
 def test_json_is_utf8_and_standard(capfd: pytest.CaptureFixture[str]) -> None:
