@@ -211,9 +211,13 @@ class Layout:
 
 @dataclass(frozen=True)
 class GGUFNames:
-    """How a family is written in GGUF: metadata keys (without `arch.`) to config.json's keys."""
+    """How a family is written in GGUF: metadata keys (without `arch.`) to config.json's keys.
+
+    `present` names config keys that no metadata declares: true where the file has that tensor.
+    """
 
     keys: Mapping[str, str]
+    present: Mapping[str, str]
     ignored: frozenset[str]
     layout: Callable[[ModelSpec], Layout]
 

@@ -138,6 +138,10 @@ FAMILY = Family(
             "rope.freq_base": "rope_theta",
             "vocab_size": "vocab_size",
         },
+        present={
+            "attention_bias": "blk.0.attn_q.bias",
+            "mlp_bias": "blk.0.ffn_gate.bias",
+        },
         ignored=frozenset({"attention.value_length"}),
         layout=gguf_layout,
     ),

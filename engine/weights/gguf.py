@@ -86,6 +86,7 @@ def config_of(file: GGUFFile, family: str, names: GGUFNames) -> dict[str, Any]:
     config: dict[str, Any] = {
         "model_type": family,
         "tie_word_embeddings": "output.weight" not in file.tensors,
+        **{target: tensor in file.tensors for target, tensor in names.present.items()},
     }
     origin: dict[str, str] = {}
     for key, target in names.keys.items():

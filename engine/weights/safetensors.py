@@ -125,5 +125,5 @@ def _nothing_to_read(folder: Path) -> str:
 
 
 def _damaged(file: Path, error: Exception) -> ModelFileError:
-    reason = " ".join(str(error).split()) or type(error).__name__
+    reason = " ".join(str(error).split())[:200] or type(error).__name__
     return ModelFileError(f"{file} is truncated or damaged ({reason}); download it again")
