@@ -5,7 +5,6 @@ Exit status: 0 conforms, 1 diverges, 2 the request or the environment is at faul
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,7 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from engine.cli import app
-from engine.command import atomically, check_writable, print_json, run
+from engine.command import atomically, check_writable, json_text, run
 
 golden = typer.Typer(help="The oracle's goldens: make, verify, list.", no_args_is_help=False)
 app.add_typer(golden, name="golden")
@@ -42,7 +41,6 @@ def check(
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
     dtype: Annotated[str, typer.Option(help="float32, bfloat16 or float16.")] = "float32",
     level: Annotated[str, typer.Option(help="How deep to look: L0 text to L5 cache.")] = "L5",
-    backend: Annotated[str, typer.Option(help="eager or sdpa.")] = "eager",
     json_file: Json = None,
     html: Annotated[Path | None, typer.Option(help="Write the report as a page.")] = None,
 ) -> None:
@@ -52,7 +50,7 @@ def check(
     from conformance.report import print_report, write_html
 
     with _progress() as say:
-        report = run_check(model, golden, device, dtype, level, backend, say)
+        report = run_check(model, golden, device, dtype, level, say)
     if html is not None:
         with atomically(html) as draft:
             write_html(report, draft)
@@ -79,16 +77,18 @@ def capture(
     out: Annotated[Path | None, typer.Option(help="Instead of the committed folder.")] = None,
 ) -> None:
     """Make goldens from transformers (the `oracle` extra); the engine has no hand in it."""
-    from conformance.golden import capture
+    from conformance.goldens import capture
 
     with _progress() as say:
-        capture(cases or [], out, say)
+        made = capture(cases or [], out, say)
+    for folder in made:
+        print(folder)
 
 
 @golden.command()
 def verify(cases: Cases = None) -> None:
     """Make goldens again in a temporary folder and compare them with the committed ones."""
-    from conformance.golden import verify
+    from conformance.goldens import verify
 
     with _progress() as say:
         results = verify(cases or [], say)
@@ -100,7 +100,7 @@ def verify(cases: Cases = None) -> None:
 @golden.command(name="list")
 def list_() -> None:
     """Name the committed goldens and what each is for."""
-    from conformance.golden import list_cases
+    from conformance.goldens import list_cases
 
     for case in list_cases():
         print(case)
@@ -117,13 +117,12 @@ def _deliver(report: Any, json_file: Path | None, show: Callable[[Any, Any], Non
     from rich.console import Console
 
     if str(json_file) == "-":
-        print_json(report.to_json())
+        print(json_text(report.to_json()))
     else:
         show(report, Console())
         if json_file is not None:
             with atomically(json_file) as draft:
-                text = json.dumps(report.to_json(), indent=1, ensure_ascii=False, allow_nan=False)
-                draft.write_text(text + "\n", encoding="utf-8")
+                draft.write_text(json_text(report.to_json(), indent=1) + "\n", encoding="utf-8")
     raise typer.Exit(report.exit_status)
 
 

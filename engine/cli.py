@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from engine.command import check_writable, print_json, run, save_tensors
+from engine.command import check_writable, json_text, run, save_tensors
 from engine.errors import RequestError
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def generate(
     messages = [{"role": "user", "content": text}]
     ids = engine.tokenizer.encode_chat(messages) if chat else engine.encode(text)
     if as_json:
-        print_json(engine.generate(ids, params).to_dict())
+        print(json_text(engine.generate(ids, params).to_dict()))
         return
     for piece in engine.stream(ids, params):
         _say(piece.text)
@@ -156,7 +156,7 @@ def tokenize(
     encoding = _tokenizer(model).encode_with_offsets(given, add_special_tokens=not no_special)
     if as_json:
         offsets = [list(pair) for pair in encoding.offsets]
-        print_json({"ids": encoding.ids, "tokens": encoding.tokens, "offsets": offsets})
+        print(json_text({"ids": encoding.ids, "tokens": encoding.tokens, "offsets": offsets}))
     else:
         print(*encoding.ids)
 
@@ -177,7 +177,7 @@ def detokenize(
         raise RequestError(f"token id {unknown} is unknown to the tokenizer of {model}")
     text = tokenizer.decode(wanted, skip_special_tokens=skip_special)
     if as_json:
-        print_json({"text": text})
+        print(json_text({"text": text}))
     else:
         print(text)
 

@@ -7,6 +7,7 @@ conformance suite's) diverges, 2 the request or the environment is at fault, 130
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
 import traceback
@@ -73,9 +74,17 @@ def _fail(sentence: str) -> int:
     return AT_FAULT
 
 
-def print_json(document: Any) -> None:
-    """One JSON document on standard output."""
-    print(json.dumps(document, ensure_ascii=False, allow_nan=False))
+def json_text(document: Any, indent: int | None = None) -> str:
+    """JSON as the standard has it: an infinite number or a NaN becomes its name, as a string."""
+    return json.dumps(_finite(document), ensure_ascii=False, allow_nan=False, indent=indent)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {key: _finite(item) for key, item in value.items()}
+    return [_finite(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def check_writable(out: Path) -> None:

@@ -19,7 +19,7 @@ from safetensors.torch import load_file
 from conformance.cli import app
 from engine import Engine
 from engine.cli import parse_ids
-from engine.command import atomically, check_writable, print_json, run, save_tensors
+from engine.command import atomically, check_writable, json_text, run, save_tensors
 from engine.errors import LockstepError, RequestError
 from engine.probe import probes
 
@@ -215,11 +215,11 @@ def test_a_transposed_tensor_is_saved(tmp_path: Path) -> None:
     assert load_file(tmp_path / "f.safetensors")["a"].tolist() == turned.tolist()
 
 
-def test_json_is_utf8_and_standard(capfd: pytest.CaptureFixture[str]) -> None:
-    print_json({"text": "naïve 日本 🙂"})
-    assert capfd.readouterr().out == '{"text": "naïve 日本 🙂"}\n'
-    with pytest.raises(ValueError, match="JSON"):  # NaN is no JSON
-        print_json({"x": float("nan")})
+def test_json_is_utf8_and_standard() -> None:
+    """A strict reader refuses Infinity, which an engine gone wrong does produce."""
+    assert json_text({"text": "naïve 日本 🙂"}) == '{"text": "naïve 日本 🙂"}'
+    document = {"errors": [float("inf"), float("nan"), 1.5], "pair": (1, None)}
+    assert json.loads(json_text(document)) == {"errors": ["inf", "nan", 1.5], "pair": [1, None]}
 
 
 # -- a real model --------------------------------------------------------------------------------
