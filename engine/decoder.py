@@ -67,10 +67,7 @@ class Decoder(nn.Module):
         x = self.embed(ids)
         step = Step(
             visible=causal(positions[:, None], keys[None, :]),
-            rotations={
-                r: rope.table(f.to(x.device), positions, x.dtype)
-                for r, f in self.frequencies.items()
-            },
+            rotations={r: rope.table(f, positions, x.dtype) for r, f in self.frequencies.items()},
         )
         for layer, layer_cache in zip(self.layers, cache.layers, strict=True):
             x = layer(x, step, layer_cache)

@@ -1,0 +1,91 @@
+"""What an engine must offer to be judged: one `step`, which shows its values to a tap.
+
+Nothing here knows a particular engine. An engine of another project subclasses Candidate, says its
+level, and calls the tap with what it has; what it cannot offer is reported as skipped, by name.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from fnmatch import fnmatch
+from typing import Protocol
+
+from torch import Tensor
+
+
+class Level(IntEnum):
+    """How deep a candidate can be looked into; each level includes those before it."""
+
+    L0 = 0  # text: `text` continues a prompt
+    L1 = 1  # ids: the probe `next_id` [B, 1], the most likely token after each step
+    L2 = 2  # logprobs: the probe `logprobs` [B, T, V]
+    L3 = 3  # logits: the probe `logits`
+    L4 = 4  # probes: every operation of the decoder
+    L5 = 5  # cache: `cache.layers.{i}.k` and `.v`
+
+    def offers(self, probe: str) -> bool:
+        """Whether a candidate of this level shows `probe`."""
+        return self >= level_of(probe)
+
+    @property
+    def stands_for_all(self) -> str | None:
+        """The one probe that a candidate below L3 shows instead of logits and operations."""
+        return {Level.L1: "next_id", Level.L2: "logprobs"}.get(self)
+
+
+def level_of(probe: str) -> Level:
+    """The lowest level at which a probe is shown."""
+    if probe.startswith("cache."):
+        return Level.L5
+    return {"next_id": Level.L1, "logprobs": Level.L2, "logits": Level.L3}.get(probe, Level.L4)
+
+
+class Tap(Protocol):
+    """Called with each probe's name and value as it appears, in order.
+
+    Values keep a leading batch axis: [B, T, dim], [B, heads, T, D], scores and weights
+    [B, H, T, S], the cache [B, K, S, D] with all keys so far. The candidate must go on with the
+    tensor that is returned; a candidate below L4 may drop it.
+    """
+
+    def __call__(self, probe: str, value: Tensor) -> Tensor: ...
+
+
+@dataclass(frozen=True)
+class Location:
+    """Where in the candidate's own code an operation stands."""
+
+    file: str
+    line: int
+
+
+class Candidate:
+    """An engine under test, holding one model with its weights.
+
+    Subclasses implement `begin` and `step`; `level` says what `step` shows.
+    """
+
+    name: str = "candidate"
+    level: Level = Level.L3
+    #: Patterns of probes that this candidate has no place for, although its level has.
+    lacks: tuple[str, ...] = ()
+
+    def begin(self, capacity: int) -> None:
+        """Forgets everything and makes an empty cache for `capacity` tokens."""
+        raise NotImplementedError
+
+    def step(self, ids: Tensor, tap: Tap) -> None:
+        """Feeds the next tokens (int64 [T], on the CPU) and shows every value it can to `tap`."""
+        raise NotImplementedError
+
+    def locate(self, probe: str) -> Location | None:
+        """The place of a probe's operation in the candidate's code, where it knows it."""
+        return None
+
+    def text(self, prompt: str, max_tokens: int) -> str:
+        """The greedy continuation of `prompt` (level L0)."""
+        raise NotImplementedError
+
+    def offers(self, probe: str) -> bool:
+        return self.level.offers(probe) and not any(fnmatch(probe, p) for p in self.lacks)

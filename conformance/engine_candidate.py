@@ -1,0 +1,62 @@
+"""This project's engine as the first candidate: level 5, one candidate per attention backend."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from conformance.candidate import Candidate, Level, Location, Tap
+from engine.generate import Engine, SamplingParams
+from engine.probe import Probe, attached, probes
+
+
+class EngineCandidate(Candidate):
+    level = Level.L5
+
+    def __init__(self, engine: Engine, backend: str) -> None:
+        self.engine = engine
+        self.name = f"engine ({backend})"
+        self.lacks = () if backend == "eager" else ("*.attn.scores", "*.attn.weights")
+        self._called_at: dict[str, Location] = {}
+
+    def begin(self, capacity: int) -> None:
+        self.cache = self.engine.new_cache(capacity)
+
+    @torch.inference_mode()
+    def step(self, ids: Tensor, tap: Tap) -> None:
+        def located(probe: str, value: Tensor) -> Tensor:
+            if probe not in self._called_at:
+                self._called_at[probe] = _caller()
+            return tap(probe, value)
+
+        decoder = self.engine.decoder
+        with attached(located, ("", decoder), ("cache", self.cache)):
+            decoder(ids[None].to(self.engine.device), self.cache)
+
+    def locate(self, probe: str) -> Location | None:
+        """The operation's own code where it is a module, else the line that ends in the probe."""
+        module = (probes(self.engine.decoder) | probes(self.cache, "cache")).get(probe)
+        if module is not None and type(module) is not Probe:
+            source = inspect.getsourcefile(type(module))
+            line = inspect.getsourcelines(type(module).forward)[1]
+            return Location(str(source), line)
+        return self._called_at.get(probe)
+
+    def text(self, prompt: str, max_tokens: int) -> str:
+        return self.engine.generate(prompt, SamplingParams(max_tokens=max_tokens)).text
+
+
+def _caller() -> Location:
+    """The innermost line of the engine that is running: the one that called the probe."""
+    home = Path(inspect.getsourcefile(Probe) or "").parent
+    frame = sys._getframe(1)
+    while frame.f_back is not None:
+        file = Path(frame.f_code.co_filename)
+        if file.is_relative_to(home) and file.name != "probe.py":
+            break
+        frame = frame.f_back
+    return Location(frame.f_code.co_filename, frame.f_lineno)

@@ -1,0 +1,163 @@
+"""The golden format: a folder with the oracle's truth at every probe, its noise, and a manifest.
+
+    config.json, model.safetensors    an ordinary Hugging Face checkpoint (or `fetch` in the manifest)
+    trace.safetensors                 truth by probe: tokens on the last axis but one, over the prompt
+                                      and the teacher-forced decode steps; masked scores are -inf
+    noise.json                        relative noise by dtype, kind of run and probe
+    manifest.json                     ids, schedule, versions, the command, sha256 of each file
+
+Only the oracle writes goldens. Reading one checks every hash first.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from fnmatch import fnmatch
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+
+from conformance.candidate import Level
+from conformance.envelope import Envelope, Noise, half_step
+from engine.errors import ModelFileError
+
+FORMAT = 1
+_DERIVED = ("logprobs", "next_id")  # from the stored logits
+REPOSITORY_GOLDENS = Path(__file__).resolve().parents[1] / "golden"
+
+
+class Golden:
+    """A golden of a model, opened and verified."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.manifest = read_manifest(folder)
+        verify_hashes(folder, self.manifest)
+
+    @property
+    def case(self) -> str:
+        return str(self.manifest["case"])
+
+    @cached_property
+    def ids(self) -> Tensor:
+        """Prompt and teacher-forced tokens, int64 [T]."""
+        return torch.tensor(self.manifest["ids"], dtype=torch.int64)
+
+    @property
+    def schedule(self) -> list[int]:
+        """Tokens per step: the prompt, then one at a time."""
+        prompt = int(self.manifest["prompt_tokens"])
+        return [prompt] + [1] * (len(self.ids) - prompt)
+
+    @cached_property
+    def trace(self) -> Mapping[str, Tensor]:
+        path = self.folder / "trace.safetensors"
+        try:
+            return load_file(path)
+        except SafetensorError as error:
+            raise ModelFileError(f"{path} cannot be read: {error}; {remake(self.case)}") from None
+
+    @cached_property
+    def _order(self) -> dict[str, int]:
+        return {probe: n for n, probe in enumerate(self.manifest["probes"])}
+
+    def order(self, probe: str) -> int:
+        """The probe's place in the reference's order of execution."""
+        return self._order.get(probe, len(self._order))
+
+    def __contains__(self, probe: str) -> bool:
+        return probe in self._order or probe in _DERIVED
+
+    def watches(self, probe: str) -> bool:
+        """Whether this golden speaks about `probe`; a compact one covers some layers only."""
+        return any(fnmatch(probe, pattern) for pattern in self.manifest["watch"])
+
+    def probes(self, level: Level) -> list[str]:
+        """What a candidate of `level` is expected to show."""
+        if level.stands_for_all:
+            return [level.stands_for_all]
+        return [p for p in self._order if level.offers(p)]
+
+    def truth(self, probe: str, start: int, stop: int) -> Tensor:
+        """The truth of the tokens at positions start to stop, float64 without a batch axis."""
+        if probe == "logprobs":
+            return self.truth("logits", start, stop).log_softmax(-1)
+        if probe == "next_id":
+            return self.truth("logits", stop - 1, stop).argmax(-1)
+        whole = self.trace[probe].double()
+        if probe.startswith("cache."):
+            return whole[..., :stop, :]
+        if probe.endswith((".scores", ".weights")):
+            return whole[..., start:stop, :stop]
+        return whole[..., start:stop, :]
+
+    def envelope(self, run: str, dtype: torch.dtype) -> Envelope:
+        """What a run ("lockstep" or "free") in `dtype` is allowed."""
+        table = json.loads((self.folder / "noise.json").read_text())
+        name = str(dtype).removeprefix("torch.")
+        if name not in table:
+            raise ModelFileError(
+                f"{self.folder / 'noise.json'} has no noise for {name} "
+                f"(it has {', '.join(table)}); {remake(self.case)}"
+            )
+        noise = {probe: Noise(*row) for probe, row in table[name][run].items()}
+        return Envelope(run, half_step(dtype), noise)
+
+
+def remake(case: str) -> str:
+    return f"make it again with: lockstep golden capture {case}"
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """The manifest of a golden folder; missing or foreign ones are an error that says the command."""
+    path = folder / "manifest.json"
+    if not path.is_file():
+        raise ModelFileError(f"{folder} holds no golden (no manifest.json); {remake(folder.name)}")
+    try:
+        manifest: dict[str, Any] = json.loads(path.read_text())
+        version = manifest["format"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise ModelFileError(f"{path} is not a manifest: {error}; {remake(folder.name)}") from None
+    if version != FORMAT:
+        raise ModelFileError(
+            f"{path} has format {version}, this version reads {FORMAT}; {remake(folder.name)}"
+        )
+    return manifest
+
+
+def verify_hashes(folder: Path, manifest: Mapping[str, Any]) -> None:
+    """Every file that the manifest lists is there, unaltered, and no other file is."""
+    for name, digest in manifest["files"].items():
+        path = folder / name
+        if not path.is_file():
+            raise ModelFileError(f"{path} is missing; {remake(manifest['case'])}")
+        if sha256(path) != digest:
+            raise ModelFileError(
+                f"{path} was altered since the oracle wrote it; {remake(manifest['case'])}"
+            )
+    extra = {p.name for p in folder.iterdir()} - set(manifest["files"]) - {"manifest.json"}
+    if extra:
+        raise ModelFileError(
+            f"{folder} holds {', '.join(sorted(extra))}, which its manifest does not list"
+        )
+
+
+def write_manifest(folder: Path, manifest: dict[str, Any]) -> None:
+    """Adds the hashes of all files in `folder` and writes the manifest last, in one move."""
+    names = sorted(p.name for p in folder.iterdir() if p.name != "manifest.json")
+    manifest = {"format": FORMAT, **manifest, "files": {n: sha256(folder / n) for n in names}}
+    temporary = folder / ".manifest.json"
+    temporary.write_text(json.dumps(manifest, indent=1, ensure_ascii=False) + "\n")
+    temporary.replace(folder / "manifest.json")
+
+
+def sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,181 @@
+"""Runs a candidate beside a golden: freely, re-synchronised at every probe, or grafted at some.
+
+There is one walk. Which probes hand the golden's value on makes the run:
+    free run        none: errors accumulate, as they do in production
+    lockstep run    all: each operation starts from the reference's inputs and shows its own error
+    graft           the suspected ones: if they alone were at fault, all that follows comes right
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from conformance.candidate import Candidate, Level
+from conformance.envelope import RowErrors, row_errors
+from conformance.golden import Golden
+from engine.errors import LockstepError
+
+HandOn = Callable[[str], bool]
+_MASKED = -1e30  # a score at most this leaves nothing after the softmax in any dtype
+
+
+def everywhere(probe: str) -> bool:
+    return True
+
+
+def nowhere(probe: str) -> bool:
+    return False
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One probe in one step: row errors [B, heads..., T], or the reason why there are none."""
+
+    probe: str
+    step: int
+    start: int  # position of the step's first token
+    errors: RowErrors | None = None
+    problem: str | None = None
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The candidate's most likely next token at a position, where the golden's is another."""
+
+    position: int
+    chosen: int
+    expected: int
+
+
+@dataclass
+class Walk:
+    """All that one run showed, in order."""
+
+    measurements: list[Measurement] = field(default_factory=list)
+    choices: list[Choice] = field(default_factory=list)
+
+
+def walk(
+    candidate: Candidate,
+    golden: Golden,
+    dtype: torch.dtype,
+    hand_on: HandOn,
+    schedule: Sequence[int] | None = None,
+    level: Level = Level.L5,
+) -> Walk:
+    """Feeds the golden's ids in steps of `schedule` tokens (the golden's own by default).
+
+    Every probe that candidate, golden and `level` have in common is measured against the truth.
+    """
+    level = min(level, candidate.level)
+    result = Walk()
+    candidate.begin(len(golden.ids))
+    start = 0
+    for step, size in enumerate(schedule or golden.schedule):
+        stop = start + size
+        watch = _Watch(golden, dtype, hand_on, step, start, stop, level, result)
+        expected = {p for p in golden.probes(level) if candidate.offers(p)}
+        problem = "was never shown"
+        try:
+            candidate.step(golden.ids[start:stop], watch)
+        except LockstepError:
+            raise
+        except Exception as error:  # whatever a foreign engine raises is its fault, not the suite's
+            problem = f"was not reached: {type(error).__name__}: {error}".splitlines()[0]
+        for probe in sorted(expected - watch.seen, key=golden.order):
+            result.measurements.append(Measurement(probe, step, start, problem=problem))
+            if problem != "was never shown":
+                return result  # the first operation that is missing is the one that failed
+        start = stop
+    return result
+
+
+class _Watch:
+    """The tap of one step."""
+
+    def __init__(
+        self,
+        golden: Golden,
+        dtype: torch.dtype,
+        hand_on: HandOn,
+        step: int,
+        start: int,
+        stop: int,
+        level: Level,
+        result: Walk,
+    ) -> None:
+        self.golden, self.dtype, self.hand_on, self.level = golden, dtype, hand_on, level
+        self.step, self.start, self.stop = step, start, stop
+        self.result = result
+        self.seen: set[str] = set()
+
+    def __call__(self, probe: str, value: Tensor) -> Tensor:
+        if not self.level.offers(probe) or not self.golden.watches(probe):
+            return value
+        if probe in self.seen:
+            self._report(probe, problem="was shown twice in one step")
+            return value
+        self.seen.add(probe)
+        if probe not in self.golden:
+            self._report(probe, problem="is not in the reference: the candidate has one too many")
+            return value
+        truth = self.golden.truth(probe, self.start, self.stop).to(value.device)
+        expected = (value.shape[0], *truth.shape)
+        if tuple(value.shape) != expected:
+            problem = f"has the shape {tuple(value.shape)}, the reference {expected}"
+            self._report(probe, problem=problem)
+            if self.hand_on(probe):
+                return truth.to(self.dtype).expand(expected).clone()
+            return value
+        self._measure(probe, value, truth)
+        if self.hand_on(probe):
+            return truth.to(value.dtype).expand(expected).clone()
+        return value
+
+    def _measure(self, probe: str, value: Tensor, truth: Tensor) -> None:
+        if probe == "next_id":
+            self._compare_choices(self.stop - 1, value[0], truth)
+            return
+        visible = truth != -torch.inf
+        finite = torch.isfinite(value) | ~visible
+        if value.dtype != self.dtype:
+            self._report(probe, problem=f"is {value.dtype}, the run is {self.dtype}")
+        elif not finite.all():
+            token = int((~finite).nonzero()[0][-2])
+            position = token if probe.startswith("cache.") else self.start + token
+            self._report(probe, problem=f"is not finite, first at position {position}")
+        elif (torch.where(visible, -torch.inf, value) > _MASKED).any():
+            self._report(probe, problem="lets a masked place into the softmax")
+        else:
+            errors = row_errors(value, truth)
+            self.result.measurements.append(Measurement(probe, self.step, self.start, errors))
+        if probe in ("logits", "logprobs"):
+            self._compare_choices(self.start, value[0].argmax(-1), truth.argmax(-1))
+        if probe == "logits" and not self.hand_on(probe):
+            logprobs = value.float().log_softmax(-1).to(value.dtype)
+            self._measure("logprobs", logprobs, truth.log_softmax(-1))
+
+    def _compare_choices(self, start: int, chosen: Tensor, expected: Tensor) -> None:
+        pairs = enumerate(zip(chosen.tolist(), expected.tolist(), strict=True), start)
+        found = [
+            Choice(position, ours, theirs) for position, (ours, theirs) in pairs if ours != theirs
+        ]
+        self.result.choices += [c for c in found if c not in self.result.choices]
+
+    def _report(self, probe: str, problem: str) -> None:
+        self.result.measurements.append(Measurement(probe, self.step, self.start, problem=problem))
+
+
+def chunks(total: int, size: int, then_single: int) -> list[int]:
+    """A schedule: `total` tokens in pieces of `size`, then `then_single` steps of one token."""
+    whole, rest = divmod(total, size)
+    return [size] * whole + ([rest] if rest else []) + [1] * then_single
+
+
+def graft_at(probes: Iterable[str]) -> HandOn:
+    chosen = frozenset(probes)
+    return chosen.__contains__

@@ -1,0 +1,5 @@
+"""The catalogue of faults that must be caught, and the run that plants them one by one."""
+
+from conformance.mutants.run import MutantReport, print_mutants, run_mutants
+
+__all__ = ["MutantReport", "print_mutants", "run_mutants"]

@@ -1,0 +1,306 @@
+"""Makes goldens: the tiny checkpoint, the float64 truth at every probe, and the noise around it."""
+
+from __future__ import annotations
+
+import json
+import math
+import platform
+from collections.abc import Callable, Sequence
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any
+
+import tokenizers
+import torch
+import transformers
+from safetensors.torch import save_file
+from torch import Tensor
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+
+from conformance.cases import Case, RealCase
+from conformance.envelope import Noise
+from conformance.golden import Golden, sha256, write_manifest
+from conformance.lockstep import Walk, chunks, everywhere, nowhere, walk
+from conformance.oracle.model import Oracle, Variant, load
+from engine.errors import LockstepError
+
+Progress = Callable[[str], None]
+
+#: What a model of the user's own is run on: letters, digits, punctuation, another script.
+LIVE_TEXT = (
+    "The capital of France is Paris, and 1 + 1 = 2; naïve café, 東京. The capital of Italy is"
+)
+LIVE_DECODE_TOKENS = 4
+LIVE_RANDOM_TOKENS = 29
+
+#: A choice of the reference (an argmax) must be clearer than this many times its noise.
+CLEAR = 100.0
+
+#: The legal re-orderings that make up the noise.
+ENSEMBLE: tuple[Variant, ...] = (
+    Variant(),
+    Variant(threads=2),
+    Variant(attention="sdpa"),
+    Variant(attention="sdpa", threads=2, batch=3),
+    Variant(batch=4),
+    Variant(chunk=5),
+    Variant(pad=3, batch=2),
+    Variant(split_k=2),
+    Variant(split_k=4),
+)
+
+
+def _quiet(message: str) -> None:
+    """No progress wanted."""
+
+
+def tiny_checkpoint(case: Case, folder: Path) -> None:
+    """Writes the case's model: every parameter drawn, rounded to bfloat16 and stored as such."""
+    config = AutoConfig.for_model(case.family, **case.config, dtype="bfloat16")
+    model = AutoModelForCausalLM.from_config(config)
+    generator = torch.Generator("cpu").manual_seed(case.seed)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            draw = next(d for pattern, d in case.draws.items() if fnmatch(name, pattern))
+            numbers = torch.randn(parameter.shape, generator=generator)
+            spread = draw.spread / (math.sqrt(parameter.shape[-1]) if draw.fan_in else 1.0)
+            parameter.copy_(draw.centre + spread * numbers)
+    model.to(torch.bfloat16).save_pretrained(folder)
+    (folder / "generation_config.json").unlink(missing_ok=True)
+
+
+def tiny_ids(case: Case) -> Tensor:
+    generator = torch.Generator("cpu").manual_seed(case.seed)
+    return torch.randint(
+        case.config["vocab_size"], (case.prompt_tokens,), generator=generator, dtype=torch.int64
+    )
+
+
+class _Recorder:
+    """A tap that keeps the truth: tokens of successive steps side by side, the cache as it is last."""
+
+    def __init__(self, watch: Sequence[str]) -> None:
+        self.watch = watch
+        self.parts: dict[str, list[Tensor]] = {}
+
+    def __call__(self, probe: str, value: Tensor) -> Tensor:
+        if any(fnmatch(probe, pattern) for pattern in self.watch):
+            kept = value[0].clone()
+            if probe.startswith("cache."):
+                self.parts[probe] = [kept]
+            else:
+                self.parts.setdefault(probe, []).append(kept)
+        return value
+
+    def trace(self, total: int) -> dict[str, Tensor]:
+        return {probe: _join(probe, parts, total) for probe, parts in self.parts.items()}
+
+
+def _join(probe: str, parts: list[Tensor], total: int) -> Tensor:
+    if probe.endswith(".scores"):  # a step sees no later key: those places are masked
+        parts = [
+            torch.nn.functional.pad(p, (0, total - p.shape[-1]), value=-torch.inf) for p in parts
+        ]
+    if probe.endswith(".weights"):
+        parts = [torch.nn.functional.pad(p, (0, total - p.shape[-1])) for p in parts]
+    return torch.cat(parts, dim=-2).contiguous()
+
+
+def truth(
+    model: Any, prompt: Tensor, decode_tokens: int, watch: Sequence[str]
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """Prefill, then greedy teacher-forced steps in float64: all ids fed, and the trace."""
+    oracle = Oracle(model, Variant())
+    recorder = _Recorder(watch)
+    latest: list[Tensor] = []
+
+    def tap(probe: str, value: Tensor) -> Tensor:
+        if probe == "logits":
+            latest[:] = [value[0, -1].clone()]
+        return recorder(probe, value)
+
+    ids, fresh = prompt, prompt
+    oracle.begin(len(prompt) + decode_tokens)
+    for _ in range(decode_tokens):
+        oracle.step(fresh, tap)
+        fresh = latest[0].argmax(-1, keepdim=True)
+        ids = torch.cat([ids, fresh])
+    oracle.step(fresh, tap)
+    return ids, recorder.trace(len(ids))
+
+
+def noise(golden: Golden, model: Any, dtype: torch.dtype, progress: Progress) -> dict[str, Any]:
+    """Noise of the ensemble in `dtype`, by kind of run and probe: [largest, rms, rows]."""
+    tables: dict[str, dict[str, Noise]] = {"lockstep": {}, "free": {}}
+    for variant in ENSEMBLE:
+        progress(f"noise in {dtype}: {variant.name}")
+        candidate = Oracle(model, variant)
+        prompt, *single = golden.schedule
+        schedule = chunks(prompt, variant.chunk or prompt, len(single))
+        for run, hand_on in (("lockstep", everywhere), ("free", nowhere)):
+            gather(tables[run], walk(candidate, golden, dtype, hand_on, schedule), candidate.name)
+    return {
+        run: {probe: [_up(n.largest), _up(n.rms), n.rows] for probe, n in table.items()}
+        for run, table in tables.items()
+    }
+
+
+def gather(table: dict[str, Noise], result: Walk, name: str) -> None:
+    """Adds the noise that a walk of the oracle showed; the oracle itself may have no problem."""
+    for m in result.measurements:
+        if m.errors is None:
+            raise LockstepError(f"{name}: {m.probe} {m.problem}; the oracle's capture is broken")
+        seen = m.errors.noise()
+        table[m.probe] = table[m.probe].merge(seen) if m.probe in table else seen
+
+
+def _up(x: float) -> float:
+    """Rounded up to four digits, so that the stored noise covers what was measured."""
+    if x == 0:
+        return 0.0
+    unit = 10.0 ** (math.floor(math.log10(x)) - 3)
+    return float(f"{math.ceil(x / unit) * unit:.3e}")
+
+
+def capture(
+    out: Path,
+    checkpoint: Path,
+    prompt: Tensor,
+    decode_tokens: int,
+    watch: Sequence[str],
+    dtypes: Sequence[str],
+    about: dict[str, Any],
+    trace_dtype: torch.dtype = torch.float64,
+    progress: Progress = _quiet,
+    words: Callable[[Tensor], dict[str, Any]] = lambda _: {},
+) -> Golden:
+    """Writes trace, noise and manifest of `checkpoint` into `out`, and gives the golden back.
+
+    `words` adds to the manifest what the ids mean as text.
+    """
+    # One thread: summation order, and with it the last bit, must not depend on the machine's load.
+    torch.set_num_threads(1)
+    progress("truth in float64")
+    model = load(checkpoint, torch.float64)
+    ids, trace = truth(model, prompt, decode_tokens, watch)
+    del model
+    save_file({p: t.to(trace_dtype) for p, t in trace.items()}, out / "trace.safetensors")
+    manifest = {
+        **about,
+        **words(ids),
+        "ids": ids.tolist(),
+        "prompt_tokens": len(prompt),
+        "watch": list(watch),
+        "probes": list(trace),
+        "truth": "float64, eager attention, cpu",
+        "margins": _margins(trace["logits"]),
+        "versions": {
+            "transformers": transformers.__version__,
+            "torch": torch.__version__.partition("+")[0],
+            "tokenizers": tokenizers.__version__,
+            "python": platform.python_version(),
+        },
+        "dtypes": list(dtypes),
+        "ensemble": [variant.name for variant in ENSEMBLE],
+    }
+    write_manifest(out, manifest)
+    golden = Golden(out)
+    tables = {}
+    for name in dtypes:
+        dtype = getattr(torch, name)
+        model = load(checkpoint, dtype)
+        tables[name] = noise(golden, model, dtype, progress)
+        del model
+    (out / "noise.json").write_text(json.dumps(tables, separators=(",", ":")) + "\n")
+    write_manifest(out, manifest)
+    return Golden(out)
+
+
+def _margins(logits: Tensor) -> list[float]:
+    """Gap of the two best logits at each position, relative to the row's scale."""
+    best = logits.topk(2, dim=-1).values
+    gaps = (best[:, 0] - best[:, 1]) / logits.abs().amax(-1)
+    return [float(f"{gap:.3e}") for gap in gaps.tolist()]
+
+
+def capture_case(case: Case, out: Path, progress: Progress = _quiet) -> None:
+    """A tiny case's whole golden folder; refused where a choice of the reference is a near-tie."""
+    out.mkdir(parents=True)
+    tiny_checkpoint(case, out)
+    golden = capture(
+        out,
+        out,
+        tiny_ids(case),
+        case.decode_tokens,
+        watch=("*",),
+        dtypes=("float32", "bfloat16", "float16"),
+        about={"case": case.name, "kind": "model", "family": case.family, "checkpoint": "."}
+        | {"seed": case.seed, "command": f"lockstep golden capture {case.name}"},
+        progress=progress,
+    )
+    noise_of_logits = golden.envelope("free", torch.float32).noise["logits"].largest
+    closest = min(golden.manifest["margins"])
+    if closest < CLEAR * noise_of_logits:
+        raise LockstepError(
+            f"{case.name} is an unstable golden: its closest choice has a margin of {closest:.1e}, "
+            f"under {CLEAR:.0f} times the noise {noise_of_logits:.1e}; change the seed"
+        )
+
+
+def capture_real(case: RealCase, model: Path, out: Path, progress: Progress = _quiet) -> None:
+    """A real model's golden: the probes that the case watches, in float32, without the checkpoint."""
+    out.mkdir(parents=True)
+    about = {
+        "case": case.name,
+        "checkpoint": case.model,
+        "checkpoint_sha256": sha256(model),
+        "command": f"lockstep golden capture {case.name}",
+    }
+    _capture_text(
+        model,
+        case.text,
+        case.decode_tokens,
+        case.watch,
+        ("float32", "bfloat16"),
+        out,
+        about,
+        progress,
+    )
+
+
+def capture_live(
+    name: str, model: Path, out: Path, dtype: str, progress: Progress = _quiet
+) -> None:
+    """A golden of any model for one check in one dtype, every probe of it."""
+    about = {"case": name, "checkpoint": str(model), "command": f"lockstep check {name}"}
+    _capture_text(model, LIVE_TEXT, LIVE_DECODE_TOKENS, ("*",), (dtype,), out, about, progress)
+
+
+def _capture_text(
+    model: Path,
+    text: str,
+    decode_tokens: int,
+    watch: Sequence[str],
+    dtypes: Sequence[str],
+    out: Path,
+    about: dict[str, Any],
+    progress: Progress,
+) -> None:
+    """Prompt ids and continuation by transformers' own tokenizer; random ids where there is none."""
+    about = {**about, "kind": "model"}
+    folder, gguf = (model.parent, model.name) if model.suffix == ".gguf" else (model, None)
+    if gguf is None and not (model / "tokenizer.json").is_file():
+        config = AutoConfig.from_pretrained(folder, local_files_only=True)
+        generator = torch.Generator("cpu").manual_seed(0)
+        prompt = torch.randint(config.vocab_size, (LIVE_RANDOM_TOKENS,), generator=generator)
+        capture(out, model, prompt, decode_tokens, watch, dtypes, about, torch.float32, progress)
+        return
+    tokenizer = AutoTokenizer.from_pretrained(folder, gguf_file=gguf, local_files_only=True)
+    prompt = torch.tensor(tokenizer.encode(text), dtype=torch.int64)
+
+    def words(ids: Tensor) -> dict[str, Any]:
+        ends = ids[len(prompt) :].eq(tokenizer.eos_token_id).nonzero().flatten().tolist()
+        answer = ids[len(prompt) :][: ends[0] if ends else None].tolist()
+        return {"text": text, "continuation": tokenizer.decode(answer, skip_special_tokens=True)}
+
+    capture(out, model, prompt, decode_tokens, watch, dtypes, about, torch.float32, progress, words)

@@ -1,0 +1,279 @@
+"""A check's outcome as an object, as JSON, as a table in the terminal and as a page."""
+
+from __future__ import annotations
+
+import html
+import os
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from conformance.text import TextFinding
+from conformance.verdict import Culprit, Trial
+
+SHOWN = 12  # culprits in the terminal; the JSON report has all
+
+
+@dataclass(frozen=True)
+class TextTrial:
+    """A text case, or the words of a real model: what was wrong at which stage."""
+
+    case: str
+    findings: tuple[TextFinding, ...]
+    answer: str | None = None
+
+
+@dataclass
+class Report:
+    environment: dict[str, str]
+    trials: list[Trial] = field(default_factory=list)
+    texts: list[TextTrial] = field(default_factory=list)
+    skipped: list[str] = field(default_factory=list)
+
+    @property
+    def conforms(self) -> bool:
+        return all(t.conforms for t in self.trials) and not any(t.findings for t in self.texts)
+
+    @property
+    def exit_status(self) -> int:
+        """0 conforms, 1 diverges; nothing checked at all is nobody's success: 2."""
+        if not self.trials and not self.texts:
+            return 2
+        return 0 if self.conforms else 1
+
+    def to_json(self) -> dict[str, Any]:
+        """The document of `lockstep check --json`."""
+        lacking = {
+            f"{t.candidate} has no {', '.join(sorted({p.split('.', 2)[-1] for p in t.skipped}))}"
+            for t in self.trials
+            if t.skipped
+        }
+        return {
+            "verdict": "conforms" if self.conforms else "diverges",
+            "cases": [_trial_json(t) for t in self.trials] + [_text_json(t) for t in self.texts],
+            "culprits": [c for t in self.trials for c in map(_of(t), t.culprits)]
+            + [_finding_json(t, f) for t in self.texts for f in t.findings],
+            "ties": [
+                {"case": t.case, "candidate": t.candidate, **asdict(d)}
+                for t in self.trials
+                for d in t.disagreements
+                if d.is_tie
+            ],
+            "skipped": [*self.skipped, *sorted(lacking)],
+            "environment": self.environment,
+        }
+
+
+def _trial_json(trial: Trial) -> dict[str, Any]:
+    return {
+        "case": trial.case,
+        "candidate": trial.candidate,
+        "dtype": trial.dtype,
+        "schedule": list(trial.schedule),
+        "conforms": trial.conforms,
+        "probes": trial.probes,
+        "rows": trial.rows,
+        "worst": {
+            run: {"probe": probe, "share": share} for run, (probe, share) in trial.worst.items()
+        },
+        "propagated": [asdict(f) for f in trial.propagated],
+        "bugs": [asdict(d) for d in trial.disagreements if not d.is_tie],
+    }
+
+
+def _text_json(trial: TextTrial) -> dict[str, Any]:
+    return {"case": trial.case, "conforms": not trial.findings, "answer": trial.answer}
+
+
+def _of(trial: Trial) -> Any:
+    def to_json(culprit: Culprit) -> dict[str, Any]:
+        found = culprit.finding
+        layer = found.probe.removeprefix("cache.").split(".")
+        return {
+            "case": trial.case,
+            "candidate": trial.candidate,
+            "step": found.step,
+            "probe": found.probe,
+            "layer": int(layer[1]) if layer[0] == "layers" else None,
+            "position": found.position,
+            "head": found.head,
+            "error": found.error,
+            "allowance": found.allowance,
+            "problem": found.problem,
+            "file": culprit.file and shorten(culprit.file),
+            "line": culprit.line,
+            "graft_confirms": culprit.graft_confirms,
+        }
+
+    return to_json
+
+
+def _finding_json(trial: TextTrial, found: TextFinding) -> dict[str, Any]:
+    nothing: dict[str, Any] = dict.fromkeys(
+        ("layer", "position", "head", "error", "allowance", "file", "line", "graft_confirms")
+    )
+    return {
+        "case": trial.case,
+        "step": 0,
+        "probe": found.stage,
+        **nothing,
+        "problem": f"{found.text!r}: expected {found.expected!r}, got {found.got!r}",
+    }
+
+
+def shorten(path: str) -> str:
+    """Relative to the working folder where the file lies below it."""
+    relative = os.path.relpath(path)
+    return path if relative.startswith("..") else relative
+
+
+def print_report(report: Report, console: Console) -> None:
+    """What happened in one screen: a line per run, then the culprits, then the verdict."""
+    table = Table(box=None, pad_edge=False)
+    for name, justify in (
+        ("case", "left"),
+        ("candidate", "left"),
+        ("probes", "right"),
+        ("rows", "right"),
+        ("worst in lockstep", "left"),
+        ("free", "right"),
+        ("", "left"),
+    ):
+        table.add_column(name, justify=justify, overflow="fold")  # type: ignore[arg-type]
+    for t in report.trials:
+        probe, share = t.worst.get("lockstep", ("-", float("nan")))
+        _, free = t.worst.get("free", ("-", float("nan")))
+        table.add_row(
+            t.case,
+            f"{t.candidate} {t.dtype}",
+            str(t.probes),
+            f"{t.rows:,}",
+            f"{share:6.2f}  {probe}",
+            f"{free:.2f}",
+            _mark(t.conforms),
+        )
+    for text in report.texts:
+        table.add_row(text.case, "text", "", "", "", "", _mark(not text.findings))
+    console.print(table)
+    console.print(
+        "worst: share of its allowance that the probe nearest to it used; above 1 is outside",
+        style="dim",
+    )
+    _print_culprits(report, console)
+    for note in report.to_json()["skipped"]:
+        console.print(f"skipped  {note}", style="yellow", markup=False)
+    for t in report.trials:
+        _print_ties(t, console)
+    for text in report.texts:
+        if text.answer is not None:
+            console.print(Text(f"{text.case} answers: {text.answer!r}"))
+    rows = sum(t.rows for t in report.trials)
+    probes = sum(t.probes for t in report.trials)
+    if report.exit_status == 2:
+        console.print("nothing was checked", style="bold red")
+    elif report.conforms:
+        console.print(
+            f"conforms: {probes:,} probes, {rows:,} rows, every one inside its envelope",
+            style="bold green",
+        )
+    else:
+        console.print("diverges", style="bold red")
+
+
+def _mark(good: bool) -> Text:
+    return Text("ok", style="green") if good else Text("FAIL", style="bold red")
+
+
+def _print_culprits(report: Report, console: Console) -> None:
+    culprits = report.to_json()["culprits"]
+    for c in culprits[:SHOWN]:
+        line = Text("culprit  ", style="bold red")
+        line.append(f"{c['probe']}", style="bold")
+        if c["position"] is not None:
+            line.append(f"  position {c['position']}")
+        if c["head"] is not None:
+            line.append(f"  head {c['head']}")
+        if c["error"] is not None:
+            line.append(f"  error {c['error']:.2e}, allowed {c['allowance']:.2e}")
+        if c["problem"]:
+            line.append(f"  {c['problem']}")
+        if c["line"] is not None:
+            line.append(f"  {c['file']}:{c['line']}")
+        if c["graft_confirms"] is not None:
+            proof = "confirmed by graft" if c["graft_confirms"] else "not confirmed by graft"
+            line.append(f"  ({proof}; {c['case']})", style="dim")
+        console.print(line, soft_wrap=True)
+    if len(culprits) > SHOWN:
+        console.print(f"... and {len(culprits) - SHOWN} more culprits; --json has them all")
+    for t in report.trials:
+        if t.propagated:
+            names = ", ".join(f.probe for f in t.propagated[:3])
+            console.print(
+                f"{t.case}, {t.candidate}: propagated to {len(t.propagated)} more probes: {names}"
+                + (" ..." if len(t.propagated) > 3 else ""),
+                style="dim",
+                markup=False,
+            )
+
+
+def _print_ties(trial: Trial, console: Console) -> None:
+    for d in trial.disagreements:
+        kind = "tie" if d.is_tie else "BUG"
+        console.print(
+            f"{kind}  {trial.case}, {trial.candidate}: after position {d.position} it prefers "
+            f"{d.chosen}, the reference {d.expected}, by a margin of {d.margin:.1e} "
+            f"where {d.allowance:.1e} is allowed",
+            style="yellow" if d.is_tie else "bold red",
+            markup=False,
+        )
+
+
+def write_html(report: Report, path: Path) -> None:
+    """The same as one self-contained page."""
+    document = report.to_json()
+    culprits = _html_table(
+        document["culprits"],
+        ("case", "probe", "position", "head", "error", "allowance", "problem", "file", "line"),
+    )
+    cases = _html_table(
+        document["cases"], ("case", "candidate", "dtype", "probes", "rows", "conforms")
+    )
+    about = _html_table([document["environment"]], tuple(document["environment"]))
+    skipped = "".join(f"<li>{html.escape(note)}</li>" for note in document["skipped"])
+    path.write_text(
+        "<!doctype html><html lang=en><meta charset=utf-8>"
+        "<meta name=viewport content='width=device-width, initial-scale=1'>"
+        f"<title>lockstep: {document['verdict']}</title><style>{_STYLE}</style>"
+        f"<h1 class={document['verdict']}>{document['verdict']}</h1>"
+        f"<h2>Culprits</h2>{culprits}<h2>Cases</h2>{cases}"
+        f"<h2>Skipped</h2><ul>{skipped}</ul><h2>Environment</h2>{about}</html>\n",
+        encoding="utf-8",
+    )
+
+
+_STYLE = (
+    ":root{color-scheme:light dark}body{font:1rem/1.5 system-ui;max-width:72rem;margin:2rem auto;"
+    "padding:0 1rem}table{border-collapse:collapse;display:block;overflow-x:auto}"
+    "th,td{padding:.25rem .75rem;text-align:left;border-bottom:1px solid #8884}"
+    ".conforms{color:#2a7d2a}.diverges{color:#c22}"
+)
+
+
+def _html_table(rows: Iterable[dict[str, Any]], columns: tuple[str, ...]) -> str:
+    def cell(value: Any) -> str:
+        if value is None:
+            return ""
+        return html.escape(f"{value:.2e}" if isinstance(value, float) else str(value))
+
+    head = "".join(f"<th scope=col>{html.escape(c)}</th>" for c in columns)
+    body = "".join(
+        "<tr>" + "".join(f"<td>{cell(row.get(c))}</td>" for c in columns) + "</tr>" for row in rows
+    )
+    return (
+        f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>" if body else "<p>none"
+    )

@@ -1,0 +1,210 @@
+"""From measurements to a verdict: which operations are at fault, what merely follows, what is a tie."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from conformance.candidate import Candidate, Level
+from conformance.envelope import Envelope
+from conformance.golden import Golden
+from conformance.lockstep import Choice, Measurement, Walk, everywhere, graft_at, nowhere, walk
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A probe outside its envelope. `error` and `allowance` are relative to the row's scale.
+
+    `position` and `head` are those of the worst row of the first step that failed; a `problem` is a
+    failure that no comparison of numbers describes, such as a wrong shape.
+    """
+
+    probe: str
+    step: int
+    position: int | None
+    head: int | None
+    error: float | None
+    allowance: float | None
+    problem: str | None = None
+
+
+@dataclass(frozen=True)
+class Culprit:
+    """An operation whose own error, from the reference's inputs, leaves its envelope.
+
+    `graft_confirms`: with the golden put in at the culprits alone, all that follows came right.
+    """
+
+    finding: Finding
+    file: str | None
+    line: int | None
+    graft_confirms: bool
+
+
+@dataclass(frozen=True)
+class Disagreement:
+    """A greedy choice that differs: a tie if the reference's own margin is within the allowance."""
+
+    position: int
+    chosen: int
+    expected: int
+    margin: float
+    allowance: float
+
+    @property
+    def is_tie(self) -> bool:
+        return self.margin <= self.allowance
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One candidate on one golden by one schedule."""
+
+    case: str
+    candidate: str
+    dtype: str
+    schedule: tuple[int, ...]
+    culprits: tuple[Culprit, ...]
+    propagated: tuple[Finding, ...]
+    disagreements: tuple[Disagreement, ...]
+    skipped: tuple[str, ...]
+    probes: int
+    rows: int
+    worst: Mapping[str, tuple[str, float]]  # kind of run -> probe and share of its allowance
+    logits_error: float  # largest in the free run, relative to the row's scale
+    logits_outside: bool
+
+    @property
+    def conforms(self) -> bool:
+        bugs = [d for d in self.disagreements if not d.is_tie]
+        return not (self.culprits or self.propagated or bugs)
+
+
+def judge(measurements: Iterable[Measurement], envelope: Envelope) -> list[Finding]:
+    """Every probe that is outside, once, at the first step where it is; in order of execution."""
+    found: dict[str, Finding] = {}
+    for m in measurements:
+        if m.probe in found:
+            continue
+        if m.errors is None:
+            found[m.probe] = Finding(m.probe, m.step, None, None, None, None, m.problem)
+            continue
+        shares = _shares(m, envelope)
+        if float(shares.max()) > 1:
+            found[m.probe] = _at_worst_row(m, shares, envelope)
+    return list(found.values())
+
+
+def worst_share(
+    measurements: Iterable[Measurement], envelope: Envelope
+) -> tuple[str, float] | None:
+    """The probe that came closest to its allowance, and the share of it that it used."""
+    shares = [
+        (m.probe, float(_shares(m, envelope).max())) for m in measurements if m.errors is not None
+    ]
+    return max(shares, key=lambda pair: pair[1], default=None)
+
+
+def _shares(m: Measurement, envelope: Envelope) -> Tensor:
+    """How much of its allowance each row used, by its largest or its rms error; above 1 is outside."""
+    assert m.errors is not None
+    largest, rms = envelope.allowance(m.probe)
+    return torch.maximum(m.errors.largest / largest, m.errors.rms / rms)
+
+
+def _at_worst_row(m: Measurement, shares: Tensor, envelope: Envelope) -> Finding:
+    assert m.errors is not None
+    index = torch.unravel_index(shares.argmax(), shares.shape)
+    by_rms = m.errors.largest[index] / envelope.allowance(m.probe)[0] <= 1
+    token = int(index[-1])
+    return Finding(
+        probe=m.probe,
+        step=m.step,
+        position=token if m.probe.startswith("cache.") else m.start + token,
+        head=int(index[1]) if len(index) == 3 else None,
+        error=float((m.errors.rms if by_rms else m.errors.largest)[index]),
+        allowance=envelope.allowance(m.probe)[1 if by_rms else 0],
+    )
+
+
+def disagreements(
+    choices: Sequence[Choice], golden: Golden, envelope: Envelope
+) -> list[Disagreement]:
+    """Judges each differing choice by the golden's margin between the two tokens concerned."""
+    result = []
+    for choice in choices:
+        row = golden.truth("logits", choice.position, choice.position + 1)[0]
+        scale = float(row.abs().max())
+        margin = float(row[choice.expected] - row[choice.chosen]) / scale
+        # Both logits may be off, in opposite directions.
+        allowance = 2 * envelope.allowance("logits")[0]
+        result.append(
+            Disagreement(choice.position, choice.chosen, choice.expected, margin, allowance)
+        )
+    return result
+
+
+def trial(
+    candidate: Candidate,
+    golden: Golden,
+    dtype: torch.dtype,
+    schedule: Sequence[int] | None = None,
+    level: Level = Level.L5,
+) -> Trial:
+    """Lockstep run for the culprits, free run for what users see, graft run for the proof."""
+    level = min(level, candidate.level)
+    schedule = tuple(schedule or golden.schedule)
+    own, whole = golden.envelope("lockstep", dtype), golden.envelope("free", dtype)
+    free = walk(candidate, golden, dtype, nowhere, schedule, level)
+    outside = judge(free.measurements, whole)
+    locked = Walk()
+    culprits: list[Finding] = []
+    if level >= Level.L4:
+        locked = walk(candidate, golden, dtype, everywhere, schedule, level)
+        culprits = judge(locked.measurements, own)
+    guilty = {finding.probe for finding in culprits}
+    confirmed = False
+    if guilty:
+        proof = walk(candidate, golden, dtype, graft_at(guilty), schedule, level)
+        confirmed = not [f for f in judge(proof.measurements, whole) if f.probe not in guilty]
+    worst = {
+        "lockstep": worst_share(locked.measurements, own),
+        "free": worst_share(free.measurements, whole),
+    }
+    expected = golden.probes(level)
+    logits = [m for m in free.measurements if m.probe == "logits"]
+    return Trial(
+        case=golden.case,
+        candidate=candidate.name,
+        dtype=str(dtype).removeprefix("torch."),
+        schedule=schedule,
+        culprits=tuple(_culprit(f, candidate, confirmed) for f in culprits),
+        propagated=tuple(f for f in outside if f.probe not in guilty),
+        disagreements=tuple(disagreements(free.choices, golden, whole)),
+        skipped=tuple(p for p in expected if not candidate.offers(p)),
+        probes=len({m.probe for m in free.measurements}),
+        rows=sum(
+            m.errors.largest.numel()
+            for m in free.measurements + locked.measurements
+            if m.errors is not None
+        ),
+        worst={run: share for run, share in worst.items() if share is not None},
+        logits_error=max(
+            (float(m.errors.largest.max()) for m in logits if m.errors is not None),
+            default=float("inf"),
+        ),
+        logits_outside="logits" in {finding.probe for finding in outside},
+    )
+
+
+def _culprit(finding: Finding, candidate: Candidate, confirmed: bool) -> Culprit:
+    place = candidate.locate(finding.probe)
+    return Culprit(
+        finding,
+        file=place.file if place else None,
+        line=place.line if place else None,
+        graft_confirms=confirmed,
+    )
