@@ -51,7 +51,9 @@ class Aligned:
         return self._where
 
     def slice(self, start: int, end: int) -> Aligned:
-        return Aligned(self.text[start:end], lambda: self.where[start:end])
+        if callable(self._where):
+            return Aligned(self.text[start:end], lambda: self.where[start:end])
+        return Aligned(self.text[start:end], self._where[start:end])
 
     def rewritten(self, rewrite: Rewrite) -> Aligned:
         text = rewrite(self.text)

@@ -6,6 +6,8 @@ Source: Radford et al. 2019, the encoder published with GPT-2.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 
 def _alphabet() -> str:
     """Return the 256 characters in byte order; those without a printable Latin-1 glyph move up."""
@@ -29,6 +31,7 @@ class SpellBytes:
         return [i for i, character in enumerate(text) for _ in character.encode()]
 
 
+@lru_cache(maxsize=1 << 16)
 def bytes_of(token: str) -> bytes:
     """Return the bytes a token spells, or its own UTF-8 where it leaves the alphabet.
 

@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 from itertools import pairwise
+from typing import TypeVar
+
+T = TypeVar("T")
 
 
 class BytePairModel:
@@ -74,20 +77,20 @@ class BytePairModel:
         return [symbol for symbol in symbols if symbol is not None]
 
 
-class WordCache(dict[str, tuple[int, ...]]):
-    """The ids of the words seen lately; holds at most `LIMIT` words of at most `LONGEST`."""
+class WordCache(dict[str, T]):
+    """What was worked out for the words seen lately: at most `LIMIT` words, none over `LONGEST`."""
 
     LIMIT = 1 << 16
     LONGEST = 64
 
-    def __init__(self, encode: Callable[[str], list[int]]) -> None:
+    def __init__(self, work_out: Callable[[str], T]) -> None:
         super().__init__()
-        self._encode = encode
+        self._work_out = work_out
 
-    def __missing__(self, word: str) -> tuple[int, ...]:
-        ids = tuple(self._encode(word))
+    def __missing__(self, word: str) -> T:
+        result = self._work_out(word)
         if len(word) <= self.LONGEST:
             if len(self) >= self.LIMIT:
                 self.clear()
-            self[word] = ids
-        return ids
+            self[word] = result
+        return result

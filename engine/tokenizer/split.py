@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 import regex
 
-from engine.tokenizer.aligned import Aligned, Rewrite
+from engine.tokenizer.aligned import Aligned, Chain, Rewrite
 
 # GPT-2's words: Radford et al. 2019, the encoder published with GPT-2.
 GPT2_WORDS = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
@@ -124,37 +124,34 @@ class PrefixSpace:
 class Splitter:
     """The pre-tokenizer: cuts and rewrites in the file's order.
 
-    A rewrite looks at one piece alone. So `words` leaves out a rewrite that comes last, and
-    `finish` does it for one word: whoever keeps results by word does it once per word.
+    A rewrite looks at one piece alone. So `words` and `aligned_words` leave out a rewrite that
+    comes last, and `finish` does it for one word: whoever keeps results by word finishes a word
+    once.
     """
 
     def __init__(self, steps: Sequence[Split | Rewrite]) -> None:
         self._steps = list(steps)
-        self._last: Rewrite | None = None
-        if steps and not isinstance(steps[-1], Split):
-            self._last = steps[-1]
-        self._before_last = self._steps[:-1] if self._last else self._steps
+        self.finish: Rewrite = Chain()
+        if self._steps and not isinstance(last := self._steps[-1], Split):
+            self.finish = last
+            self._steps.pop()
 
     def __call__(self, text: str) -> list[str]:
         """Return the words as the model reads them."""
         return [self.finish(word) for word in self.words(text)]
 
     def words(self, text: str) -> list[str]:
-        """Return the words before the last rewrite."""
+        """Return the unfinished words."""
         pieces = [text]
-        for step in self._before_last:
+        for step in self._steps:
             if isinstance(step, Split):
                 pieces = [part for piece in pieces for part in step.pieces(piece)]
             else:
                 pieces = [step(piece) for piece in pieces]
         return pieces
 
-    def finish(self, word: str) -> str:
-        """Return one of `words` as the model reads it."""
-        return self._last(word) if self._last else word
-
-    def split(self, piece: Aligned) -> list[Aligned]:
-        """Return the words as the model reads them, with where they come from."""
+    def aligned_words(self, piece: Aligned) -> list[Aligned]:
+        """Return the unfinished words with where they come from."""
         pieces = [piece]
         for step in self._steps:
             if isinstance(step, Split):

@@ -44,7 +44,8 @@ class Tokenizer:
         self._ids = {**self.model.vocab, **{token.content: token.id for token in tokens}}
         self._tokens = {token_id: token for token, token_id in self._ids.items()}
         self._special = {token.id for token in tokens if token.special}
-        self._cache = WordCache(lambda word: self.model(self.splitter.finish(word)))
+        self._word_ids = WordCache(self._ids_of_word)
+        self._word_encodings = WordCache(self._encoding_of_word)
         self._chat = ChatTemplate(surroundings.chat_templates, surroundings.special_tokens, source)
         self.bos_id = self.token_to_id(surroundings.special_tokens.get("bos_token", ""))
         eos_id = self.token_to_id(surroundings.special_tokens.get("eos_token", ""))
@@ -85,7 +86,7 @@ class Tokenizer:
         for piece in self._pieces(text):
             if isinstance(piece, Aligned):
                 words = self.splitter.words(piece.text)
-                ids += chain.from_iterable(map(self._cache.__getitem__, words))
+                ids += chain.from_iterable(map(self._word_ids.__getitem__, words))
             else:
                 ids.append(piece[0])
         return self.post_processor(ids) if add_special_tokens else ids
@@ -95,12 +96,12 @@ class Tokenizer:
         encoding = Encoding([], [], [])
         for piece in self._pieces(text):
             if isinstance(piece, Aligned):
-                for word in self.splitter.split(piece):
-                    ids = self.model(word.text)
-                    tokens = [self._tokens[token_id] for token_id in ids]
-                    encoding.ids.extend(ids)
-                    encoding.tokens.extend(tokens)
-                    encoding.offsets.extend(_offsets(word, tokens))
+                for word in self.splitter.aligned_words(piece):
+                    inner = self._word_encodings[word.text]
+                    where = word.where
+                    encoding.ids.extend(inner.ids)
+                    encoding.tokens.extend(inner.tokens)
+                    encoding.offsets.extend((where[a], where[b - 1] + 1) for a, b in inner.offsets)
             else:
                 token_id, matched = piece
                 encoding.ids.append(token_id)
@@ -155,6 +156,16 @@ class Tokenizer:
             for inner in self.added_normalized.find(piece.text):
                 part = piece.slice(inner.start, inner.end)
                 yield part if inner.id is None else (inner.id, part)
+
+    def _ids_of_word(self, word: str) -> tuple[int, ...]:
+        return tuple(self.model(self.splitter.finish(word)))
+
+    def _encoding_of_word(self, word: str) -> Encoding:
+        """Return the tokens of one unfinished word, with offsets in that word."""
+        finished = Aligned.original(word).rewritten(self.splitter.finish)
+        ids = self.model(finished.text)
+        tokens = [self._tokens[token_id] for token_id in ids]
+        return Encoding(ids, tokens, list(_offsets(finished, tokens)))
 
     def _spelled(self, token_id: int, skip_special_tokens: bool) -> str | None:
         """Return the token to decode, None if the id gives no text."""

@@ -1,0 +1,1 @@
+"""The reference: the only room that transformers and tokenizers may enter."""

@@ -1,0 +1,251 @@
+"""The tokenizers library as the reference, one stage at a time; with its chat templates, transformers.
+
+This is the only module that imports `tokenizers`. A `Reference` answers what each stage makes of a
+given input; `capture_text_case` writes those answers down as the golden of a text case.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import tokenizers
+from tokenizers import AddedToken, Tokenizer
+from tokenizers.models import BPE
+
+from conformance.text_cases import TextCase
+from engine.errors import LockstepError
+
+Pieces = list[int | str]
+
+#: The rule that GGUF's name "smollm" stands for in the model's own tokenizer.json.
+_SMOLLM_WORDS = {
+    "type": "Sequence",
+    "pretokenizers": [
+        {"type": "Digits", "individual_digits": True},
+        {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True},
+    ],
+}
+
+
+@dataclass(frozen=True)
+class ReferenceEncoding:
+    """Ids, token spellings and character offsets as the library gives them."""
+
+    ids: list[int]
+    tokens: list[str]
+    offsets: list[tuple[int, int]]
+
+
+class Reference:
+    """One tokenizer.json in the library's hands."""
+
+    def __init__(self, definition: Mapping[str, Any]) -> None:
+        """Take the parsed object of a tokenizer.json."""
+        self._whole = Tokenizer.from_str(json.dumps(definition))
+        # Truncation and padding are settings of a training run, not of the vocabulary.
+        self._whole.no_truncation()
+        self._whole.no_padding()
+        added = definition["added_tokens"]
+        self.added = _finder([t for t in added if not t["normalized"]], lambda content: content)
+        self.added_normalized = _finder([t for t in added if t["normalized"]], self.normalize)
+
+    @classmethod
+    def load(cls, path: Path) -> Reference:
+        """Read a tokenizer.json or the folder that holds one."""
+        file = path / "tokenizer.json" if path.is_dir() else path
+        return cls(json.loads(file.read_text(encoding="utf-8")))
+
+    @classmethod
+    def of_gguf(cls, path: Path) -> Reference:
+        """Read the tokenizer of a SmolLM2 GGUF file as transformers does, with one correction.
+
+        transformers takes the split rule of GPT-2 for every GGUF vocabulary of the kind "gpt2".
+        The model's own rule cuts digits out first, which shows in white space before a digit.
+        """
+        from transformers import AutoTokenizer
+
+        converted = AutoTokenizer.from_pretrained(str(path.parent), gguf_file=path.name)
+        definition = json.loads(converted.backend_tokenizer.to_str())
+        return cls({**definition, "pre_tokenizer": _SMOLLM_WORDS})
+
+    def normalize(self, text: str) -> str:
+        normalizer = self._whole.normalizer
+        return text if normalizer is None else str(normalizer.normalize_str(text))
+
+    def split(self, text: str) -> list[str]:
+        """Return the words of a normalised text, in the spelling the model reads."""
+        splitter = self._whole.pre_tokenizer
+        if splitter is None:
+            return [text] if text else []
+        return [word for word, _ in splitter.pre_tokenize_str(text)]
+
+    def merge(self, word: str) -> list[int]:
+        """Return the ids of one word."""
+        return [token.id for token in self._whole.model.tokenize(word)]
+
+    def encode(self, text: str, add_special_tokens: bool = True) -> ReferenceEncoding:
+        encoding = self._whole.encode(text, add_special_tokens=add_special_tokens)
+        return ReferenceEncoding(encoding.ids, encoding.tokens, encoding.offsets)
+
+    def encode_batch(self, texts: Sequence[str]) -> list[ReferenceEncoding]:
+        """Encode many texts without special tokens."""
+        encodings = self._whole.encode_batch(list(texts), add_special_tokens=False)
+        return [ReferenceEncoding(e.ids, e.tokens, e.offsets) for e in encodings]
+
+    def decode(self, ids: Sequence[int], skip_special_tokens: bool = False) -> str:
+        return str(self._whole.decode(list(ids), skip_special_tokens=skip_special_tokens))
+
+    def stream(self, ids: Sequence[int]) -> list[str]:
+        """Return what each id adds to the text that is already certain, in quadratic time.
+
+        Certain is what decoding the ids so far and decoding them all agree on.
+        """
+        whole = self.decode(ids)
+        certain = [
+            _common_prefix(self.decode(ids[:count]), whole) for count in range(1, len(ids) + 1)
+        ]
+        return [now[len(before) :] for before, now in pairwise(["", *certain])]
+
+
+def _finder(
+    specs: Iterable[Mapping[str, Any]], spell: Callable[[str], str]
+) -> Callable[[str], Pieces]:
+    """Return what cuts a text at these added tokens, whatever the other stages do.
+
+    The library has no such door; a tokenizer with an empty vocabulary does nothing else.
+    """
+    finder = Tokenizer(BPE(vocab={}, merges=[]))
+    finder.add_tokens(
+        [
+            AddedToken(
+                spell(spec["content"]),
+                single_word=spec["single_word"],
+                lstrip=spec["lstrip"],
+                rstrip=spec["rstrip"],
+                normalized=False,
+                special=spec["special"],
+            )
+            for spec in specs
+        ]
+    )
+
+    ids = {finder.token_to_id(spell(spec["content"])): spec["id"] for spec in specs}
+
+    def find(text: str) -> Pieces:
+        pieces: Pieces = []
+        done = 0
+        encoding = finder.encode(text)
+        for found, (start, end) in zip(encoding.ids, encoding.offsets, strict=True):
+            if done < start:
+                pieces.append(text[done:start])
+            pieces.append(ids[found])
+            done = end
+        return [*pieces, text[done:]] if done < len(text) else pieces
+
+    return find
+
+
+def _common_prefix(a: str, b: str) -> str:
+    same = 0
+    while same < min(len(a), len(b)) and a[same] == b[same]:
+        same += 1
+    return a[:same]
+
+
+def capture_text_case(case: TextCase, out: Path) -> None:
+    """Write the whole golden folder of a text case: the tokenizer, the answers, the manifest."""
+    from conformance.golden import write_manifest
+
+    out.mkdir(parents=True)
+    definition = case.tokenizer()
+    _write_json(out / "tokenizer.json", definition)
+    _write_json(out / "tokenizer_config.json", case.config)
+    reference = Reference(definition)
+    answers = {
+        "texts": [_answer(reference, text) for text in case.texts],
+        "sequences": [_answer_ids(reference, list(ids)) for ids in case.sequences],
+        "stops": [_answer_stop(*stop) for stop in case.stops],
+        "chats": _answer_chats(out, case, reference),
+    }
+    _write_json(out / "text.json", answers)
+    write_manifest(
+        out,
+        {
+            "case": case.name,
+            "kind": "text",
+            "command": f"lockstep golden capture {case.name}",
+            "versions": _versions(),
+        },
+    )
+
+
+def _versions() -> dict[str, str]:
+    import transformers
+
+    return {"transformers": transformers.__version__, "tokenizers": tokenizers.__version__}
+
+
+def _write_json(path: Path, value: Any) -> None:
+    path.write_text(json.dumps(value, ensure_ascii=False, indent=0) + "\n", encoding="utf-8")
+
+
+def _answer(reference: Reference, text: str) -> dict[str, Any]:
+    """Return, for every stage, its inputs and the reference's outputs as pairs."""
+    added = reference.added(text)
+    raw = [piece for piece in added if isinstance(piece, str)]
+    normalized = [reference.normalize(piece) for piece in raw]
+    inner = [reference.added_normalized(piece) for piece in normalized]
+    plain = [piece for pieces in inner for piece in pieces if isinstance(piece, str)]
+    words = [reference.split(piece) for piece in plain]
+    each_word = dict.fromkeys(word for group in words for word in group)
+    alone, whole = reference.encode(text, add_special_tokens=False), reference.encode(text)
+    return {
+        "text": text,
+        "added": added,
+        "normalize": list(zip(raw, normalized, strict=True)),
+        "added_normalized": list(zip(normalized, inner, strict=True)),
+        "split": list(zip(plain, words, strict=True)),
+        "merge": [(word, reference.merge(word)) for word in each_word],
+        "post": (alone.ids, whole.ids),
+        "tokens": whole.tokens,
+        "offsets": whole.offsets,
+        **_answer_ids(reference, whole.ids),
+    }
+
+
+def _answer_ids(reference: Reference, ids: list[int]) -> dict[str, Any]:
+    return {
+        "ids": ids,
+        "decode": reference.decode(ids),
+        "decode_skipping": reference.decode(ids, skip_special_tokens=True),
+        "stream": reference.stream(ids),
+    }
+
+
+def _answer_stop(text: str, stops: Sequence[str]) -> dict[str, Any]:
+    """Return what may be shown of a text, by looking at every end of a match in turn."""
+    for end in range(len(text) + 1):
+        starts = [end - len(stop) for stop in stops if text[:end].endswith(stop)]
+        if starts:
+            return {"text": text, "stops": stops, "shown": text[: min(starts)], "matched": True}
+    return {"text": text, "stops": stops, "shown": text, "matched": False}
+
+
+def _answer_chats(folder: Path, case: TextCase, reference: Reference) -> list[dict[str, Any]]:
+    """Return each chat with its text as transformers renders it."""
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(str(folder))
+    chats = []
+    for chat in case.chats:
+        rendered = tokenizer.apply_chat_template(tokenize=False, **chat)
+        ids = tokenizer.apply_chat_template(tokenize=True, return_dict=False, **chat)
+        if ids != reference.encode(str(rendered), add_special_tokens=False).ids:
+            raise LockstepError(f"{case.name}: transformers adds tokens to a chat it has rendered")
+        chats.append({"chat": dict(chat), "rendered": rendered})
+    return chats

@@ -1,0 +1,208 @@
+"""The text cases: small tokenizers in the manner of real ones, and texts that make faults show."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from conformance import text_vocabularies
+
+
+@dataclass(frozen=True)
+class TextCase:
+    """A tokenizer, what is asked of it, and nothing about the answers.
+
+    `sequences` are ids to decode, `stops` pairs of a text and its stop strings, `chats` the
+    arguments of a chat template.
+    """
+
+    name: str
+    tokenizer: Callable[[], dict[str, Any]]
+    config: Mapping[str, Any]
+    texts: tuple[str, ...]
+    sequences: tuple[tuple[int, ...], ...] = ()
+    stops: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    chats: tuple[Mapping[str, Any], ...] = ()
+
+
+_TEXTS = (
+    "",
+    " ",
+    "The unhappy others gathered there; isn't it otherwise?",
+    "  two  spaces \n\n  and\tlines\r\n\n end  \n",
+    "It's John's. WE'LL don't I'M you'Ve; 'tis 'ſ",
+    "1234567 x2 3.14  2 ²³ ½ ٣٤ Ⅷ\n2024",
+    "aaa aaaaa aaaaaaaaaaaa ------- =====",
+    "def merge(left):\n    return left + right\n\n\n\tif (a != b) && c[0]++;",
+    "café cafe\u0301 \u212b \u1112\u1161\u11ab 한글 e\u0301\u0327\u0323 \u0344 \u0301",
+    "ďábelské 삼겹살 😀👨\u200d👩\u200d👧 é 東京は首都です。",
+    "zzz things Việts",
+    "\x00\x01\x1b\x7f\x85\u00a0\u2028\u3000|\ufeff\ufffd\U0010ffff",
+    "".join(map(chr, range(0x100))),
+    "a\x04bc d\x06\x04é",
+    "\u00a0the\u2003café\u3000 \x85 x\u200b",
+)
+
+_STOPS = (
+    ("The quick brown fox jumps", ("own fox",)),
+    ("A\nUser: hi", ("\nUser:",)),
+    ("stop... now", ("..",)),
+    ("aaab", ("aab",)),
+    ("abcabd", ("abd",)),
+    ("x\n\n\ny", ("\n\n",)),
+    ("done 👍🏽!", ("👍🏽",)),
+    ("one two three", ("three", "two thr", "wo")),
+    ("abcd", ("bc", "abc", "abcd")),
+    ("ababab abac", ("abac",)),
+    ("nothing to stop at <|", ("<|end|>", "none")),
+)
+
+_TALK = (
+    {"role": "system", "content": "Be brief."},
+    {"role": "user", "content": "  Is 1 < 2 & 'é' > \"e\"?\n"},
+    {"role": "assistant", "content": "Yes.", "tool_calls": None},
+    {"role": "user", "content": "Why?"},
+)
+_TOOLS = ({"type": "function", "function": {"name": "größe", "description": "<b>&'\"</b>"}},)
+_CHATS = (
+    {"conversation": _TALK[1:2], "add_generation_prompt": True},
+    {"conversation": _TALK, "add_generation_prompt": True},
+    {"conversation": _TALK, "add_generation_prompt": False},
+    {"conversation": _TALK, "add_generation_prompt": True, "tools": _TOOLS},
+)
+
+# Written with blocks on lines of their own: only trimmed blocks leave no blank lines behind.
+_CHATML = """\
+{%- if tools %}
+    {{- '<|im_start|>system\\n' }}
+    {% for tool in tools %}
+    {{ tool | tojson }}
+    {% endfor %}
+<|im_end|>
+{% endif %}
+{% for message in messages %}
+    {% if message.content is not defined %}
+        {{ raise_exception('a message without content') }}
+    {% endif %}
+    {% if loop.index > 3 %}
+        {% break %}
+    {% endif %}
+{{ '<|im_start|>' + message.role }}
+{{ message.content }}<|im_end|>
+    {% if message.tool_calls is defined %}
+tool calls: {{ message.tool_calls }}
+    {% endif %}
+{% endfor %}
+{% if add_generation_prompt %}
+<|im_start|>assistant
+{% endif %}
+"""
+_LLAMA = """\
+{% set loop_messages = messages %}{% for message in loop_messages %}\
+{% set content = '<|start|>' + message['role'] + '<|end|>\\n\\n' + message['content'] | trim + '<|eot|>' %}\
+{% if loop.index0 == 0 %}{% set content = bos_token + content %}{% endif %}{{ content }}{% endfor %}
+{% if add_generation_prompt %}{{ '<|start|>assistant<|end|>\\n\\n' }}{% endif %}"""
+_MARKED = """\
+{% for message in messages %}
+    {% if message.role == 'assistant' %}
+        {% generation %}
+        {% set seen = 1 %}
+{{ message.content + eos_token }}
+        {% endgeneration %}
+{{ 'leaked' if seen is defined else '' }}
+    {% else %}
+{{ message.role | upper }}: {{ message.content }}
+    {% endif %}
+{% endfor %}
+"""
+_TOOL_USE = "{{ tools | tojson(indent=2) }}{{ messages | length }}"
+
+
+def _config(template: Any, **tokens: str) -> dict[str, Any]:
+    return {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "clean_up_tokenization_spaces": False,
+        "chat_template": template,
+        **{f"{name}_token": token for name, token in tokens.items()},
+    }
+
+
+def _broken_characters(vocab_of: Callable[[], dict[str, Any]]) -> tuple[tuple[int, ...], ...]:
+    """Return ids that spell bytes which are no text, each byte a token of its own."""
+    definition = vocab_of()
+    vocab, alphabet = definition["model"]["vocab"], text_vocabularies.byte_alphabet()
+    (first, *_) = definition["added_tokens"]
+
+    def ids(*values: int) -> tuple[int, ...]:
+        return tuple(vocab[alphabet[byte]] for byte in values)
+
+    dragon = ids(*"🐉".encode())
+    return (
+        ids(*[0x80] * 9, 0x41),
+        ids(0xE2, 0x82, 0x41, 0xE2, 0x82),
+        ids(0xED, 0xA0, 0x80, 0xF0, 0x80, 0x80, 0xF4, 0x90, 0x41),
+        (*dragon[:2], first["id"], *dragon[2:]),
+        (*dragon[:3], 99_999, dragon[3], *dragon[:3]),
+        (first["id"], *dragon, first["id"]),
+    )
+
+
+def _case(
+    name: str,
+    tokenizer: Callable[[], dict[str, Any]],
+    config: Mapping[str, Any],
+    texts: tuple[str, ...],
+    more_sequences: tuple[tuple[int, ...], ...] = (),
+) -> TextCase:
+    return TextCase(
+        name,
+        tokenizer,
+        config,
+        _TEXTS + texts,
+        _broken_characters(tokenizer) + more_sequences,
+        _STOPS,
+        _CHATS,
+    )
+
+
+TEXT_CASES: tuple[TextCase, ...] = (
+    _case(
+        "text-gpt2",
+        text_vocabularies.gpt2,
+        _config(_MARKED, bos="<|endoftext|>", eos="<|endoftext|>"),
+        ("the end<|endoftext|>the  <|endoftext|>", "<|endoftext|> <|endoftext"),
+    ),
+    _case(
+        "text-llama3",
+        text_vocabularies.llama3,
+        _config(_LLAMA, bos="<|begin_of_text|>", eos="<|eot|>"),
+        (
+            "<|start|>user<|end|>\n\nhi<|eot|>",
+            "<|eot|><|eot|>x <|eo|> <|eot",
+            "<|begin_of_text|>The",
+        ),
+    ),
+    _case(
+        "text-qwen2",
+        text_vocabularies.qwen2,
+        _config(_CHATML, eos="<|im_end|>", pad="<|endoftext|>"),
+        (
+            "<think>\nhi\n</think>\n<|im_end|>",
+            "a  <mask>  b \t<mask><mask>\u00a0 \x1c<mask>",
+            "a  <sep>  b<sep> \u2003<sep>\n  <sep>\x1c <mask> ",
+            "whole wholesome the whole. whole\u0301 _whole whole² (whole)",
+            "e\u0301lan élan d'e\u0301lan \u1112\u1161\u11abé",
+        ),
+    ),
+    _case(
+        "text-smollm2",
+        text_vocabularies.smollm2,
+        _config(
+            [{"name": "default", "template": _CHATML}, {"name": "tool_use", "template": _TOOL_USE}],
+            bos="<|im_start|>",
+            eos="<|im_end|>",
+        ),
+        ("<|im_start|>user\nin 2024<|im_end|>\n", "  2  22 a2b <repo_name>x"),
+    ),
+)

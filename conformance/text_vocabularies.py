@@ -1,0 +1,244 @@
+"""Four small tokenizer.json, in the manner of GPT-2's, Llama-3's, Qwen2's and SmolLM2's.
+
+Each vocabulary is trained here, on a text in this file, so that a case is the same wherever it is
+made. Ids are dealt out in alphabetical order: whoever merges by id instead of rank is found out.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+import regex
+
+GPT2_WORDS = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+LLAMA3_WORDS = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+QWEN2_WORDS = LLAMA3_WORDS.replace(r"\p{N}{1,3}", r"\p{N}")
+
+CORPUS = """\
+The unhappy tokenizer merges the pair of lowest rank first, and the happy one does too. They were
+there when the others gathered; other authors thought otherwise. It's what we've done, isn't it?
+She sells sea shells; the shells she sells are surely seashells. 2024 and 2025, 100 or 1000 times.
+def merge(pairs, ranks):
+    for left, right in pairs:
+        if (left, right) in ranks:
+            return left + right
+        else:
+            return None  # nothing to merge
+
+The café, the naïve façade. über die Brücke, größer, schön. ďábelské kafé. tiếng Việt.
+東京は日本の首都です。日本語、中文。 한국어 한글 삼겹살. Ελληνικά κείμενα. русский текст.
+aaaa aaaaaaaa    ----    ====    !!! ??? 😀 👍 👨‍👩‍👧 … “quoted” – dashes — more.
+"""
+
+
+def byte_alphabet() -> list[str]:
+    """Return GPT-2's spelling of the bytes 0 to 255, written from its rule once more.
+
+    The engine has its own: a case must not share the table that it checks.
+    """
+    spelled = []
+    moved = 256
+    for byte in range(256):
+        if chr(byte).isspace() or not chr(byte).isprintable():
+            spelled.append(chr(moved))
+            moved += 1
+        else:
+            spelled.append(chr(byte))
+    return spelled
+
+
+def train(pattern: str, merges: int, without_digits: bool = False) -> list[tuple[str, str]]:
+    """Return the merges that byte-pair training finds in the corpus; ties go to the smaller pair."""
+    alphabet = byte_alphabet()
+    counts = Counter(
+        tuple(alphabet[byte] for byte in word.encode())
+        for word in regex.findall(pattern, CORPUS)
+        if not (without_digits and regex.search(r"\p{N}", word))
+    )
+    found = []
+    for _ in range(merges):
+        pairs: Counter[tuple[str, str]] = Counter()
+        for word, count in counts.items():
+            for pair in pairwise(word):
+                pairs[pair] += count
+        best = min(pairs, key=lambda pair: (-pairs[pair], pair))
+        found.append(best)
+        merged: Counter[tuple[str, ...]] = Counter()
+        for word, count in counts.items():
+            merged[_with_merge(word, best)] += count
+        counts = merged
+    return found
+
+
+def _with_merge(word: Sequence[str], pair: tuple[str, str]) -> tuple[str, ...]:
+    symbols: list[str] = []
+    for symbol in word:
+        if symbols and (symbols[-1], symbol) == pair:
+            symbols[-1] += symbol
+        else:
+            symbols.append(symbol)
+    return tuple(symbols)
+
+
+def _added(token_id: int, content: str, **flags: bool) -> dict[str, Any]:
+    plain = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    return {"id": token_id, "content": content, **plain, "special": True, **flags}
+
+
+def _tokenizer(
+    merges: list[tuple[str, str]],
+    words_without_merges: Sequence[str],
+    added: Sequence[tuple[str, Mapping[str, bool]]],
+    *,
+    normalizer: Any = None,
+    pre_tokenizer: Any,
+    post_processor: Any,
+    ignore_merges: bool = False,
+    spaced_merges: bool = True,
+    missing_bytes: Sequence[int] = (),
+) -> dict[str, Any]:
+    """Return the object of a tokenizer.json."""
+    spelled = [c for byte, c in enumerate(byte_alphabet()) if byte not in missing_bytes]
+    tokens = {*spelled, *(left + right for left, right in merges), *words_without_merges}
+    vocab = {token: i for i, token in enumerate(sorted(tokens))}
+    return {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [
+            _added(len(vocab) + i, content, **flags) for i, (content, flags) in enumerate(added)
+        ],
+        "normalizer": normalizer,
+        "pre_tokenizer": pre_tokenizer,
+        "post_processor": post_processor,
+        "decoder": _byte_level(trim_offsets=True, use_regex=True),
+        "model": {
+            "type": "BPE",
+            "dropout": None,
+            "unk_token": None,
+            "continuing_subword_prefix": "",
+            "end_of_word_suffix": "",
+            "fuse_unk": False,
+            "byte_fallback": False,
+            "ignore_merges": ignore_merges,
+            "vocab": vocab,
+            "merges": [" ".join(pair) if spaced_merges else list(pair) for pair in merges],
+        },
+    }
+
+
+def _byte_level(trim_offsets: bool, use_regex: bool) -> dict[str, Any]:
+    return {
+        "type": "ByteLevel",
+        "add_prefix_space": False,
+        "trim_offsets": trim_offsets,
+        "use_regex": use_regex,
+    }
+
+
+def _split_then_bytes(pattern: str) -> dict[str, Any]:
+    split = {
+        "type": "Split",
+        "pattern": {"Regex": pattern},
+        "behavior": "Isolated",
+        "invert": False,
+    }
+    return {
+        "type": "Sequence",
+        "pretokenizers": [split, _byte_level(trim_offsets=False, use_regex=False)],
+    }
+
+
+def gpt2() -> dict[str, Any]:
+    return _tokenizer(
+        train(GPT2_WORDS, 240),
+        # Tokens that no merge leads to; only who ignores the merges ever sees them.
+        ["Ġthings", "zzz"],
+        [("<|endoftext|>", {})],
+        pre_tokenizer=_byte_level(trim_offsets=True, use_regex=True),
+        post_processor=_byte_level(trim_offsets=True, use_regex=True),
+    )
+
+
+def llama3() -> dict[str, Any]:
+    names = ("<|begin_of_text|>", "<|start|>", "<|end|>", "<|eot|>", "<|eot|>x", "<|eo")
+    merges = train(LLAMA3_WORDS, 230)
+    definition = _tokenizer(
+        merges,
+        ["Ġthings", "zzz", "ĠViá»ĩts"],
+        [(name, {}) for name in names],
+        pre_tokenizer=_split_then_bytes(LLAMA3_WORDS),
+        post_processor=None,
+        ignore_merges=True,
+    )
+    begin, *_ = definition["added_tokens"]
+    bos = {"SpecialToken": {"id": begin["content"], "type_id": 0}}
+    first = {"Sequence": {"id": "A", "type_id": 0}}
+    second = {"Sequence": {"id": "B", "type_id": 1}}
+    definition["post_processor"] = {
+        "type": "Sequence",
+        "processors": [
+            _byte_level(trim_offsets=False, use_regex=True),
+            {
+                "type": "TemplateProcessing",
+                "single": [bos, first],
+                "pair": [bos, first, bos, second],
+                "special_tokens": {
+                    begin["content"]: {
+                        "id": begin["content"],
+                        "ids": [begin["id"]],
+                        "tokens": [begin["content"]],
+                    }
+                },
+            },
+        ],
+    }
+    return definition
+
+
+def qwen2() -> dict[str, Any]:
+    word = {"special": False}
+    return _tokenizer(
+        train(QWEN2_WORDS, 220, without_digits=True),
+        ["Ġthings", "zzz"],
+        [
+            ("<|endoftext|>", {}),
+            ("<|im_start|>", {}),
+            ("<|im_end|>", {}),
+            ("<think>", word),
+            ("</think>", word),
+            ("<mask>", {"lstrip": True}),
+            ("<sep>", {"rstrip": True, **word}),
+            ("whole", {"single_word": True, **word}),
+            ("élan", {"normalized": True, **word}),
+        ],
+        normalizer={"type": "NFC"},
+        pre_tokenizer=_split_then_bytes(QWEN2_WORDS),
+        post_processor=_byte_level(trim_offsets=False, use_regex=False),
+        spaced_merges=False,
+    )
+
+
+def smollm2() -> dict[str, Any]:
+    return _tokenizer(
+        train(GPT2_WORDS, 200, without_digits=True),
+        # " 2" merged would show whether digits are cut off before words are.
+        ["Ġ2", "zzz"],
+        [("<|endoftext|>", {}), ("<|im_start|>", {}), ("<|im_end|>", {}), ("<repo_name>", {})],
+        pre_tokenizer={
+            "type": "Sequence",
+            "pretokenizers": [
+                {"type": "Digits", "individual_digits": True},
+                _byte_level(trim_offsets=True, use_regex=True),
+            ],
+        },
+        post_processor=None,
+        # As in the real one, bytes that the training text never had are no tokens.
+        missing_bytes=(0x04, 0x06, 0xC0, 0xC1, 0xF5, 0xFF),
+    )
