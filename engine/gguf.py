@@ -11,6 +11,7 @@ tensor descriptions, padding to `general.alignment`, tensor data; all of it litt
 from __future__ import annotations
 
 import math
+import mmap
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -53,6 +54,12 @@ class GGUFFile:
     path: Path
     metadata: Mapping[str, Any]
     tensors: Mapping[str, GGUFTensor]
+    pages: mmap.mmap
+
+    def release(self) -> None:
+        """Gives back the memory of the pages read so far; a page that is used again is read again."""
+        if hasattr(self.pages, "madvise"):  # not on Windows
+            self.pages.madvise(mmap.MADV_DONTNEED)
 
     def dequantize(self, rows: npt.NDArray[np.uint8], type_name: str) -> npt.NDArray[np.float32]:
         """Encoded rows of the type `type_name` as float32; the last axis becomes a row's numbers."""
@@ -70,14 +77,15 @@ def open_gguf(path: str | Path) -> GGUFFile:
     import numpy as np
 
     try:
-        size = path.stat().st_size
-        if size < 4 + 4 + 8 + 8:
-            raise ModelFileError(f"{path} is too short to be a GGUF file ({size} bytes)")
-        # Copy-on-write, so that torch gets writable memory although nothing writes to the file.
-        data = np.memmap(path, dtype=np.uint8, mode="c")
+        with path.open("rb") as file:
+            size = path.stat().st_size
+            if size < 4 + 4 + 8 + 8:
+                raise ModelFileError(f"{path} is too short to be a GGUF file ({size} bytes)")
+            # Copy-on-write, so that torch gets writable memory although nothing writes to the file.
+            pages = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
     except OSError as error:
         raise ModelFileError(f"{path} cannot be read: {error.strerror or error}") from error
-    header = _Header(path, data, gguf)
+    header = _Header(path, np.frombuffer(pages, dtype=np.uint8), gguf)
     header.check_magic()
     n_tensors = header.count("tensor", _SMALLEST_TENSOR)
     n_pairs = header.count("metadata", _SMALLEST_PAIR)
@@ -88,7 +96,7 @@ def open_gguf(path: str | Path) -> GGUFFile:
             raise header.damaged(f"the metadata key {key} appears twice")
         metadata[key] = value
     described = [header.tensor() for _ in range(n_tensors)]
-    return GGUFFile(path, metadata, _place(header, described, metadata))
+    return GGUFFile(path, metadata, _place(header, described, metadata), pages)
 
 
 def _package() -> Any:

@@ -23,7 +23,8 @@ from engine.spec import (
 # generation_config.json have them).
 HARMLESS = frozenset(
     """
-    _name_or_path _attn_implementation_autoset architectures auto_map bos_token_id chunk_size_feed_forward
+    _attn_implementation_autoset _model_name_or_path _name_or_path architectures auto_map bos_token_id
+    chunk_size_feed_forward
     dtype eos_token_id id2label initializer_range is_decoder label2id model_type output_attentions
     output_hidden_states pad_token_id problem_type return_dict torch_dtype transformers_version
     unk_token_id use_cache
@@ -54,16 +55,16 @@ class Config:
             )
         return value
 
-    def int(self, key: str, default: int | None = None) -> int:
+    def integer(self, key: str, default: int | None = None) -> int:
         """An integer; a missing or null key gives `default`, or an error where there is none."""
         value: int = self._get(key, int, default)
         return value
 
-    def float(self, key: str, default: float | None = None) -> float:
+    def number(self, key: str, default: float | None = None) -> float:
         value: float = self._get(key, float, default)
         return value
 
-    def bool(self, key: str, default: bool | None = None) -> bool:
+    def flag(self, key: str, default: bool | None = None) -> bool:
         value: bool = self._get(key, bool, default)
         return value
 
@@ -86,10 +87,10 @@ class Config:
             raise ModelFileError(f"config.json: the rope parameters must be a table, got {given!r}")
         outer = {k: self.values[k] for k in ("rope_theta", _ORIGINAL_CONTEXT) if k in self.values}
         table = Config({**outer, **given}, self.family)
-        theta = table.float("rope_theta", default_theta)
+        theta = table.number("rope_theta", default_theta)
         spelling = "rope_type" if "rope_type" in given else "type"
         scaling = table.one_of(spelling, _SCALINGS, "default")(table, context)
-        table.finish(frozenset({"type", _ORIGINAL_CONTEXT}), where="the rope parameters")
+        table.finish(frozenset({"type", _ORIGINAL_CONTEXT}), where="the rope parameters of config.json")
         return Rope(dim=head_dim, theta=theta, scaling=scaling)
 
     def finish(self, ignored: frozenset[str], where: str = "config.json") -> None:
@@ -108,15 +109,15 @@ def _unscaled(table: Config, context: int) -> RopeScaling | None:
 
 
 def _linear(table: Config, context: int) -> RopeScaling | None:
-    return LinearScaling(factor=table.float("factor"))
+    return LinearScaling(factor=table.number("factor"))
 
 
 def _llama3(table: Config, context: int) -> RopeScaling | None:
     return Llama3Scaling(
-        factor=table.float("factor"),
-        low_freq_factor=table.float("low_freq_factor"),
-        high_freq_factor=table.float("high_freq_factor"),
-        original_context=table.int(_ORIGINAL_CONTEXT, context),
+        factor=table.number("factor"),
+        low_freq_factor=table.number("low_freq_factor"),
+        high_freq_factor=table.number("high_freq_factor"),
+        original_context=table.integer(_ORIGINAL_CONTEXT, context),
     )
 
 

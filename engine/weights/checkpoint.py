@@ -71,7 +71,7 @@ def _open_folder(folder: Path) -> Checkpoint:
         raise ModelFileError(f"{folder} has no config.json, so it is no model folder{hint}")
     config = read_json(config_file)
     generation = folder / "generation_config.json"
-    family, spec = _read_spec(config, config_file)
+    family, spec = _read_spec(config, str(folder))
     return Checkpoint(
         path=folder,
         config=config,
@@ -94,7 +94,7 @@ def _open_gguf(path: Path) -> Checkpoint:
             f"{path}: GGUF models of the architecture {name!r} are not supported (supported: {known})"
         )
     config = config_of(file, family.name, names)
-    family, spec = _read_spec(config, path)
+    family, spec = _read_spec(config, f"{path}, its metadata read as a config")
     return Checkpoint(
         path=path,
         config=config,
@@ -106,8 +106,8 @@ def _open_gguf(path: Path) -> Checkpoint:
     )
 
 
-def _read_spec(config: Mapping[str, Any], path: Path) -> tuple[Family, ModelSpec]:
+def _read_spec(config: Mapping[str, Any], where: str) -> tuple[Family, ModelSpec]:
     try:
         return read_spec(config)
     except ModelFileError as error:
-        raise ModelFileError(f"{path}: {error}") from error
+        raise ModelFileError(f"{where}: {error}") from error

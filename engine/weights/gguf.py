@@ -56,6 +56,7 @@ class GGUFTensors:
         for at in range(0, len(rows), step):
             block = self._file.dequantize(rows[at : at + step], tensor.type_name)
             decoded[at : at + step] = torch.from_numpy(block)
+        self._file.release()
         return decoded.view(tensor.shape)
 
 

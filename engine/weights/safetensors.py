@@ -19,9 +19,14 @@ from engine.weights.tensors import StoredTensor
 
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
-# Bytes per number of the dtypes a parameter may be stored in. Anything else (integers, 8-bit floats)
-# needs scales that this reader does not apply.
-_FLOATS = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}
+# The dtypes a parameter may be stored in. Anything else (integers, 8-bit floats) needs scales that
+# this reader does not apply.
+_FLOATS = {
+    "F64": torch.float64,
+    "F32": torch.float32,
+    "F16": torch.float16,
+    "BF16": torch.bfloat16,
+}
 
 
 class SafetensorsFolder:
@@ -48,10 +53,16 @@ class SafetensorsFolder:
                 f"{', '.join(_FLOATS)} only"
             )
         try:
-            tensor: torch.Tensor = self._files[stored.file].get_tensor(name)
+            if _FLOATS[stored.dtype] == dtype:
+                tensor: torch.Tensor = self._files[stored.file].get_tensor(name)
+                return tensor
+            # A mapping of its own, which is given back, so that converting a large file does not
+            # pile up all of its pages beside the result.
+            with safe_open(stored.file, framework="pt") as passing:
+                tensor = passing.get_tensor(name)
+                return tensor.to(dtype)
         except (SafetensorError, OSError, RuntimeError) as error:
             raise _damaged(stored.file, error) from error
-        return tensor.to(dtype)
 
     def _names(self, file: Path) -> list[str]:
         """Opens a file (checking its header against its size) and lists its tensors."""
@@ -66,7 +77,8 @@ class SafetensorsFolder:
         piece = self._files[file].get_slice(name)
         shape = tuple(piece.get_shape())
         dtype = str(piece.get_dtype())
-        return StoredTensor(shape, dtype, torch.Size(shape).numel() * _FLOATS.get(dtype, 1), file)
+        width = _FLOATS[dtype].itemsize if dtype in _FLOATS else 1
+        return StoredTensor(shape, dtype, torch.Size(shape).numel() * width, file)
 
     def _sharded(self, folder: Path, index: Path) -> dict[str, Path]:
         """Where each tensor is, after comparing the index with what the shards hold."""
