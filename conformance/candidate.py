@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntEnum
 from fnmatch import fnmatch
+from functools import cache
 from typing import Protocol
 
 from torch import Tensor
@@ -34,6 +35,7 @@ class Level(IntEnum):
         return {Level.L1: "next_id", Level.L2: "logprobs"}.get(self)
 
 
+@cache
 def level_of(probe: str) -> Level:
     """The lowest level at which a probe is shown."""
     if probe.startswith("cache."):

@@ -19,9 +19,9 @@ from conformance.lockstep import chunks
 from conformance.report import Report, TextTrial
 from conformance.text import check_text
 from conformance.verdict import Trial, trial
+from engine.assets import KNOWN
 from engine.errors import LockstepError, ModelFileError, RequestError
 from engine.generate import Engine
-from engine.assets import KNOWN
 from engine.models import cached, resolve
 
 Say = Callable[[str], None]

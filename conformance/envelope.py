@@ -69,22 +69,23 @@ class RowErrors:
 def row_errors(value: Tensor, truth: Tensor) -> RowErrors:
     """Compares value and truth [..., row] in float64; places where the truth is -inf do not count.
 
-    A row whose truth is zero throughout has no scale; any error in it is infinite.
+    A row whose truth is zero throughout has no scale: any error in it is beyond every allowance.
     """
-    compared = truth != -torch.inf
-    truth = torch.where(compared, truth, 0.0).double()
-    error = torch.where(compared, value.double() - truth, 0.0).abs()
-    count = compared.sum(-1).clamp(min=1)
+    masked = truth == -torch.inf
+    if masked.any():
+        value = value.masked_fill(masked, 0.0)
+        truth = truth.masked_fill(masked, 0.0)
+        count: Tensor | int = (~masked).sum(-1).clamp(min=1)
+    else:
+        count = truth.shape[-1]
+    error = (value.double() - truth.double()).abs()
     scale = truth.abs().amax(-1)
+    safe = scale.clamp(min=torch.finfo(torch.float64).tiny)
     return RowErrors(
-        largest=_relative(error.amax(-1), scale),
-        rms=_relative((error.square().sum(-1) / count).sqrt(), scale),
+        largest=error.amax(-1) / safe,
+        rms=(error.square().sum(-1) / count).sqrt() / safe,
         scale=scale,
     )
-
-
-def _relative(error: Tensor, scale: Tensor) -> Tensor:
-    return torch.where(error == 0, 0.0, error / scale)
 
 
 def half_step(dtype: torch.dtype) -> float:

@@ -58,9 +58,10 @@ class Golden:
 
     @cached_property
     def trace(self) -> Mapping[str, Tensor]:
+        """Truth by probe, float64."""
         path = self.folder / "trace.safetensors"
         try:
-            return load_file(path)
+            return {probe: truth.double() for probe, truth in load_file(path).items()}
         except SafetensorError as error:
             raise ModelFileError(f"{path} cannot be read: {error}; {remake(self.case)}") from None
 
@@ -77,7 +78,7 @@ class Golden:
 
     def watches(self, probe: str) -> bool:
         """Whether this golden speaks about `probe`; a compact one covers some layers only."""
-        return any(fnmatch(probe, pattern) for pattern in self.manifest["watch"])
+        return probe in self or any(fnmatch(probe, pattern) for pattern in self.manifest["watch"])
 
     def probes(self, level: Level) -> list[str]:
         """What a candidate of `level` is expected to show."""
@@ -91,7 +92,7 @@ class Golden:
             return self.truth("logits", start, stop).log_softmax(-1)
         if probe == "next_id":
             return self.truth("logits", stop - 1, stop).argmax(-1)
-        whole = self.trace[probe].double()
+        whole = self.trace[probe]
         if probe.startswith("cache."):
             return whole[..., :stop, :]
         if probe.endswith((".scores", ".weights")):

@@ -17,7 +17,7 @@ import torch
 from safetensors.torch import load_file
 
 from conformance.cases import CASES, REAL_CASES
-from conformance.envelope import half_step, K, row_errors
+from conformance.envelope import K, half_step, row_errors
 from conformance.golden import REPOSITORY_GOLDENS, Golden, read_manifest, remake, verify_hashes
 from conformance.text_cases import TEXT_CASES
 from engine.errors import LockstepError, ModelFileError, RequestError
@@ -25,7 +25,11 @@ from engine.models import resolve
 
 Say = Callable[[str], None]
 
-NAMES: tuple[str, ...] = tuple(case.name for case in (*CASES, *REAL_CASES, *TEXT_CASES))
+NAMES: tuple[str, ...] = (
+    *(case.name for case in CASES),
+    *(case.name for case in REAL_CASES),
+    *(case.name for case in TEXT_CASES),
+)
 
 
 def capture(names: Sequence[str], out: Path | None, say: Say) -> list[Path]:

@@ -140,18 +140,19 @@ class _Watch:
         if probe == "next_id":
             self._compare_choices(self.stop - 1, value[0], truth)
             return
-        visible = truth != -torch.inf
-        finite = torch.isfinite(value) | ~visible
+        errors = row_errors(value, truth)
         if value.dtype != self.dtype:
             self._report(probe, problem=f"is {value.dtype}, the run is {self.dtype}")
-        elif not finite.all():
-            token = int((~finite).nonzero()[0][-2])
+        elif not torch.isfinite(errors.largest).all():
+            token = int((~torch.isfinite(errors.largest)).nonzero()[0][-1])
             position = token if probe.startswith("cache.") else self.start + token
             self._report(probe, problem=f"is not finite, first at position {position}")
-        elif (torch.where(visible, -torch.inf, value) > _MASKED).any():
+        elif (
+            probe.endswith(".scores")
+            and (value[(truth == -torch.inf).expand_as(value)] > _MASKED).any()
+        ):
             self._report(probe, problem="lets a masked place into the softmax")
         else:
-            errors = row_errors(value, truth)
             self.result.measurements.append(Measurement(probe, self.step, self.start, errors))
         if probe in ("logits", "logprobs"):
             self._compare_choices(self.start, value[0].argmax(-1), truth.argmax(-1))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-import os
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -14,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from conformance.text import TextFinding
-from conformance.verdict import Culprit, Trial
+from conformance.verdict import Culprit, Trial, shorten
 
 SHOWN = 12  # culprits in the terminal; the JSON report has all
 
@@ -126,12 +125,6 @@ def _finding_json(trial: TextTrial, found: TextFinding) -> dict[str, Any]:
     }
 
 
-def shorten(path: str) -> str:
-    """Relative to the working folder where the file lies below it."""
-    relative = os.path.relpath(path)
-    return path if relative.startswith("..") else relative
-
-
 def print_report(report: Report, console: Console) -> None:
     """What happened in one screen: a line per run, then the culprits, then the verdict."""
     table = Table(box=None, pad_edge=False)
@@ -190,35 +183,23 @@ def _mark(good: bool) -> Text:
 
 
 def _print_culprits(report: Report, console: Console) -> None:
-    culprits = report.to_json()["culprits"]
-    for c in culprits[:SHOWN]:
-        line = Text("culprit  ", style="bold red")
-        line.append(f"{c['probe']}", style="bold")
-        if c["position"] is not None:
-            line.append(f"  position {c['position']}")
-        if c["head"] is not None:
-            line.append(f"  head {c['head']}")
-        if c["error"] is not None:
-            line.append(f"  error {c['error']:.2e}, allowed {c['allowance']:.2e}")
-        if c["problem"]:
-            line.append(f"  {c['problem']}")
-        if c["line"] is not None:
-            line.append(f"  {c['file']}:{c['line']}")
-        if c["graft_confirms"] is not None:
-            proof = "confirmed by graft" if c["graft_confirms"] else "not confirmed by graft"
-            line.append(f"  ({proof}; {c['case']})", style="dim")
-        console.print(line, soft_wrap=True)
+    culprits = [f"{c}  {t.case}, {t.candidate}" for t in report.trials for c in t.culprits]
+    culprits += [
+        f"{f.stage} of {f.text!r}: {f.got!r}, expected {f.expected!r}  {t.case}"
+        for t in report.texts
+        for f in t.findings
+    ]
+    for line in culprits[:SHOWN]:
+        console.print(Text("culprit  ", style="bold red"), Text(line), soft_wrap=True)
     if len(culprits) > SHOWN:
         console.print(f"... and {len(culprits) - SHOWN} more culprits; --json has them all")
     for t in report.trials:
         if t.propagated:
-            names = ", ".join(f.probe for f in t.propagated[:3])
-            console.print(
-                f"{t.case}, {t.candidate}: propagated to {len(t.propagated)} more probes: {names}"
-                + (" ..." if len(t.propagated) > 3 else ""),
-                style="dim",
-                markup=False,
+            first = ", ".join(f.probe for f in t.propagated[:3])
+            line = (
+                f"{t.case}, {t.candidate}: propagated to {len(t.propagated)} more probes: {first}"
             )
+            console.print(line, style="dim", markup=False)
 
 
 def _print_ties(trial: Trial, console: Console) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -30,6 +31,14 @@ class Finding:
     allowance: float | None
     problem: str | None = None
 
+    def __str__(self) -> str:
+        parts = [self.probe, f"step {self.step}"]
+        parts += [f"position {self.position}"] if self.position is not None else []
+        parts += [f"head {self.head}"] if self.head is not None else []
+        if self.error is not None and self.allowance is not None:
+            parts.append(f"error {self.error:.2e}, allowed {self.allowance:.2e}")
+        return "  ".join([*parts, self.problem or ""]).rstrip()
+
 
 @dataclass(frozen=True)
 class Culprit:
@@ -42,6 +51,17 @@ class Culprit:
     file: str | None
     line: int | None
     graft_confirms: bool
+
+    def __str__(self) -> str:
+        place = f"  {shorten(self.file)}:{self.line}" if self.file else ""
+        proof = "confirmed by graft" if self.graft_confirms else "not confirmed by graft"
+        return f"{self.finding}{place}  ({proof})"
+
+
+def shorten(path: str) -> str:
+    """Relative to the working folder where the file lies below it."""
+    relative = os.path.relpath(path)
+    return path if relative.startswith("..") else relative
 
 
 @dataclass(frozen=True)
@@ -83,36 +103,27 @@ class Trial:
         return not (self.culprits or self.propagated or bugs)
 
 
-def judge(measurements: Iterable[Measurement], envelope: Envelope) -> list[Finding]:
-    """Every probe that is outside, once, at the first step where it is; in order of execution."""
-    found: dict[str, Finding] = {}
-    for m in measurements:
-        if m.probe in found:
-            continue
-        if m.errors is None:
-            found[m.probe] = Finding(m.probe, m.step, None, None, None, None, m.problem)
-            continue
-        shares = _shares(m, envelope)
-        if float(shares.max()) > 1:
-            found[m.probe] = _at_worst_row(m, shares, envelope)
-    return list(found.values())
-
-
-def worst_share(
+def judge(
     measurements: Iterable[Measurement], envelope: Envelope
-) -> tuple[str, float] | None:
-    """The probe that came closest to its allowance, and the share of it that it used."""
-    shares = [
-        (m.probe, float(_shares(m, envelope).max())) for m in measurements if m.errors is not None
-    ]
-    return max(shares, key=lambda pair: pair[1], default=None)
+) -> tuple[list[Finding], tuple[str, float] | None]:
+    """Every probe that is outside, once, at the first step where it is; and the one nearest to it.
 
-
-def _shares(m: Measurement, envelope: Envelope) -> Tensor:
-    """How much of its allowance each row used, by its largest or its rms error; above 1 is outside."""
-    assert m.errors is not None
-    largest, rms = envelope.allowance(m.probe)
-    return torch.maximum(m.errors.largest / largest, m.errors.rms / rms)
+    The latter is the probe that used the largest share of its allowance, with that share.
+    """
+    found: dict[str, Finding] = {}
+    nearest: tuple[str, float] | None = None
+    for m in measurements:
+        if m.errors is None:
+            found.setdefault(m.probe, Finding(m.probe, m.step, None, None, None, None, m.problem))
+            continue
+        largest, rms = envelope.allowance(m.probe)
+        shares = torch.maximum(m.errors.largest / largest, m.errors.rms / rms)
+        share = float(shares.max())
+        if share > 1 and m.probe not in found:
+            found[m.probe] = _at_worst_row(m, shares, envelope)
+        if nearest is None or share > nearest[1]:
+            nearest = (m.probe, share)
+    return list(found.values()), nearest
 
 
 def _at_worst_row(m: Measurement, shares: Tensor, envelope: Envelope) -> Finding:
@@ -159,21 +170,19 @@ def trial(
     schedule = tuple(schedule or golden.schedule)
     own, whole = golden.envelope("lockstep", dtype), golden.envelope("free", dtype)
     free = walk(candidate, golden, dtype, nowhere, schedule, level)
-    outside = judge(free.measurements, whole)
+    outside, nearest_free = judge(free.measurements, whole)
     locked = Walk()
     culprits: list[Finding] = []
+    nearest_own = None
     if level >= Level.L4:
         locked = walk(candidate, golden, dtype, everywhere, schedule, level)
-        culprits = judge(locked.measurements, own)
+        culprits, nearest_own = judge(locked.measurements, own)
     guilty = {finding.probe for finding in culprits}
     confirmed = False
     if guilty:
         proof = walk(candidate, golden, dtype, graft_at(guilty), schedule, level)
-        confirmed = not [f for f in judge(proof.measurements, whole) if f.probe not in guilty]
-    worst = {
-        "lockstep": worst_share(locked.measurements, own),
-        "free": worst_share(free.measurements, whole),
-    }
+        confirmed = {f.probe for f in judge(proof.measurements, whole)[0]} <= guilty
+    worst = {"lockstep": nearest_own, "free": nearest_free}
     expected = golden.probes(level)
     logits = [m for m in free.measurements if m.probe == "logits"]
     return Trial(

@@ -49,8 +49,8 @@ class SplitHeads(Linear):
         self.heads = heads
 
     def forward(self, x: Tensor) -> Tensor:
-        y = super().forward(x)  # [B, T, heads * D]
-        return y.unflatten(-1, (self.heads, -1)).transpose(1, 2)  # [B, heads, T, D]
+        B, T, _ = x.shape
+        return super().forward(x).view(B, T, self.heads, -1).transpose(1, 2)  # [B, heads, T, D]
 
 
 class MergeHeads(Linear):

@@ -19,6 +19,8 @@ from torch import Tensor, nn
 class Probe(nn.Module):
     """The identity. Subclasses compute something; their output is what the probe shows."""
 
+    __call__: Callable[..., Tensor]
+
     def forward(self, value: Tensor) -> Tensor:
         return value
 

@@ -55,7 +55,7 @@ def table(frequency: Tensor, positions: Tensor, dtype: torch.dtype) -> Table:
 class Rotate(Probe):
     """Each pair of x [B, heads, T, D] turned by its token's angle."""
 
-    def forward(self, x: Tensor, table: Table) -> Tensor:
+    def forward(self, x: Tensor, table: Table) -> Tensor:  # type: ignore[override]
         cos, sin = table
         first, second = x.chunk(2, dim=-1)
         return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)

@@ -115,7 +115,7 @@ class GroupedQueryAttention:
 
     @property
     def scale(self) -> float:
-        return self.head_dim**-0.5
+        return float(self.head_dim**-0.5)
 
 
 @dataclass(frozen=True)

@@ -146,8 +146,8 @@ LLAMA = (
         "scales scores by half the head's width",
         "case F04",
         "spec.py",
-        "return self.head_dim**-0.5",
-        "return (self.head_dim / 2) ** -0.5",
+        "return float(self.head_dim**-0.5)",
+        "return float((self.head_dim / 2) ** -0.5)",
         "attn.scores attn.context",
     ),
     _llama(
@@ -292,8 +292,8 @@ LLAMA = (
         "cuts the projection into heads the wrong way round",
         "brief, section 2",
         "layers.py",
-        "y.unflatten(-1, (self.heads, -1)).transpose(1, 2)",
-        "y.unflatten(-1, (-1, self.heads)).movedim(-1, 1)",
+        "view(B, T, self.heads, -1).transpose(1, 2)",
+        "view(B, T, -1, self.heads).movedim(-1, 1)",
         "attn.q attn.k attn.v",
     ),
     _llama(
@@ -353,12 +353,12 @@ LLAMA = (
     ),
     _llama(
         "gguf-heads",
-        "reorders the rows of k by the number of query heads",
+        "reorders the rows of q by the number of key/value heads",
         "brief, section 2",
         "weights/load.py",
         'attn.n_heads if verb.heads == "n_heads" else attn.n_kv_heads',
-        "attn.n_heads",
-        "attn.k",
+        "attn.n_kv_heads",
+        "attn.q",
         family="gguf",
     ),
 )

@@ -169,8 +169,9 @@ def _judge(mutant: Mutant) -> Outcome:
     sys.meta_path.insert(0, planting)
     try:
         report = _check(mutant.family, mutant.dtype)
-    except LockstepError as error:
-        return Outcome(mutant, False, (), "-", (), time.monotonic() - start, str(error))
+    except Exception as error:  # a fault that stops the check is neither caught nor missed
+        reason = f"{type(error).__name__}: {error}"
+        return Outcome(mutant, False, (), "-", (), time.monotonic() - start, reason)
     document = report.to_json()
     blamed = tuple(dict.fromkeys(_operation(c["probe"]) for c in document["culprits"]))
     noticed = tuple(name for name in WEAKER if _notices(name, report.trials))
@@ -228,9 +229,9 @@ def print_mutants(report: MutantReport, console: Console) -> None:
         table.add_row(o.mutant.id, killed, o.level, blamed, right, f"{o.seconds:.1f}")
     console.print(table)
     n = len(report.outcomes)
-    killed = sum(o.killed for o in report.outcomes)
-    right = sum(o.blamed_right for o in report.outcomes)
-    console.print(f"{killed} of {n} killed, {right} blamed on exactly the expected operations")
+    n_killed = sum(o.killed for o in report.outcomes)
+    n_right = sum(o.blamed_right for o in report.outcomes)
+    console.print(f"{n_killed} of {n} killed, {n_right} blamed on exactly the expected operations")
     for name, count in report.to_json()["weaker_checks"].items():
         console.print(f"{name}: would have noticed {count} of {n}", style="dim")
     console.print(f"the unmutated engine: {len(report.false_alarms)} operations blamed")

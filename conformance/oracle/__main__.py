@@ -1,4 +1,8 @@
-"""The oracle as a process: `case NAME OUT [MODEL]` makes a committed golden, `live` one for a check.
+"""The oracle as a process, so that it shares none with an engine.
+
+    case NAME OUT [MODEL]          makes a committed golden
+    live NAME MODEL OUT DTYPE      makes a golden of any model for one check
+    answers MODEL IDS N OUT        float32 logits of IDS (eager and sdpa) and N greedy tokens after them
 
 Progress goes to standard error in lines that begin with `progress: `, an error in one with `error: `.
 """
@@ -12,13 +16,17 @@ from pathlib import Path
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
-import transformers  # noqa: E402
+import torch
+import transformers
+from safetensors.torch import save_file
 
-from conformance.cases import CASES, REAL_CASES  # noqa: E402
-from conformance.oracle.capture import capture_case, capture_live, capture_real  # noqa: E402
-from conformance.oracle.text import capture_text_case  # noqa: E402
-from conformance.text_cases import TEXT_CASES  # noqa: E402
-from engine.errors import LockstepError  # noqa: E402
+from conformance.cases import CASES, REAL_CASES
+from conformance.oracle import answers
+from conformance.oracle.capture import capture_case, capture_live, capture_real
+from conformance.oracle.model import load
+from conformance.oracle.text import capture_text_case
+from conformance.text_cases import TEXT_CASES
+from engine.errors import LockstepError
 
 
 def say(message: str) -> None:
@@ -39,8 +47,18 @@ def main(arguments: list[str]) -> None:
                     capture_text_case(text, Path(out))
         case ["live", name, model_path, out, dtype]:
             capture_live(name, Path(model_path), Path(out), dtype, say)
+        case ["answers", model_path, ids, n, out]:
+            answer(Path(model_path), [int(token) for token in ids.split(",")], int(n), Path(out))
         case _:
-            raise LockstepError("usage: python -m conformance.oracle case NAME OUT [MODEL]")
+            raise LockstepError((__doc__ or "").strip())
+
+
+def answer(path: Path, ids: list[int], n: int, out: Path) -> None:
+    model = load(path, torch.float32)
+    found = {kind: answers.logits(model, ids, kind) for kind in ("eager", "sdpa")}
+    if n:
+        found["greedy"] = torch.tensor(answers.greedy(model, ids, n), dtype=torch.int64)
+    save_file(found, out)
 
 
 if __name__ == "__main__":

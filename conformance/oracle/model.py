@@ -77,13 +77,13 @@ def load(path: Path, dtype: torch.dtype, device: str = "cpu") -> Any:
         if path.suffix == ".gguf"
         else {"pretrained_model_name_or_path": str(path)}
     )
-    model = AutoModelForCausalLM.from_pretrained(**where, dtype=narrow, local_files_only=True)
+    model: Any = AutoModelForCausalLM.from_pretrained(**where, dtype=narrow, local_files_only=True)
     if dtype is torch.float64:
         model = model.double()
     found = {p.dtype for p in model.parameters()}
     if found != {dtype}:
         raise RuntimeError(f"the reference was asked for {dtype} and has {found}")
-    return model.to(device).eval()
+    return model.to(torch.device(device)).eval()
 
 
 class Oracle(Candidate):

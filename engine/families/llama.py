@@ -28,17 +28,17 @@ if TYPE_CHECKING:
 
 
 def spec(config: Config) -> ModelSpec:
-    dim = config.int("hidden_size")
-    context = config.int("max_position_embeddings", 2048)
-    n_heads = config.int("num_attention_heads")
-    head_dim = config.int("head_dim", dim // n_heads if n_heads else 0)
-    attention_bias = config.bool("attention_bias", False)
-    norm = RMSNorm(eps=config.float("rms_norm_eps", 1e-6))
+    dim = config.integer("hidden_size")
+    context = config.integer("max_position_embeddings", 2048)
+    n_heads = config.integer("num_attention_heads")
+    head_dim = config.integer("head_dim", dim // n_heads if n_heads else 0)
+    attention_bias = config.flag("attention_bias", False)
+    norm = RMSNorm(eps=config.number("rms_norm_eps", 1e-6))
     layer = LayerSpec(
         pre_attn_norm=norm,
         attn=GroupedQueryAttention(
             n_heads=n_heads,
-            n_kv_heads=config.int("num_key_value_heads", n_heads),
+            n_kv_heads=config.integer("num_key_value_heads", n_heads),
             head_dim=head_dim,
             rope=config.rope(head_dim, context),
             qkv_bias=attention_bias,
@@ -46,18 +46,18 @@ def spec(config: Config) -> ModelSpec:
         ),
         pre_mlp_norm=norm,
         mlp=DenseMLP(
-            ffn_dim=config.int("intermediate_size"),
+            ffn_dim=config.integer("intermediate_size"),
             activation=config.one_of("hidden_act", {"silu": "silu"}, "silu"),
-            bias=config.bool("mlp_bias", False),
+            bias=config.flag("mlp_bias", False),
         ),
     )
     return ModelSpec(
-        vocab_size=config.int("vocab_size"),
+        vocab_size=config.integer("vocab_size"),
         dim=dim,
         context=context,
-        layers=(layer,) * config.int("num_hidden_layers"),
+        layers=(layer,) * config.integer("num_hidden_layers"),
         final_norm=norm,
-        tied_head=config.bool("tie_word_embeddings", False),
+        tied_head=config.flag("tie_word_embeddings", False),
     )
 
 
