@@ -51,7 +51,7 @@ def stages_from_json(data: Mapping[str, Any], source: str) -> Stages:
         normalizer=reader.normalizer(data.get("normalizer")),
         splitter=Splitter(reader.splits(data.get("pre_tokenizer"))),
         model=model,
-        post_processor=PostProcessor(reader.post_steps(data.get("post_processor"))),
+        post_processor=reader.post_processor(data.get("post_processor")),
         decoder=reader.decoder(data.get("decoder")),
     )
 
@@ -206,7 +206,16 @@ class _Reader:
                 )
         return tuple(token for token in tokens if token.content)
 
-    def post_steps(self, spec: Any) -> list[PostStep]:
+    def post_processor(self, spec: Any) -> PostProcessor:
+        steps = self._post_steps(spec)
+        if sum(isinstance(step, Template) for step in steps) > 1:
+            # The reference lets the first one win; no real file has two.
+            raise ModelFileError(
+                f"{self._source}: more than one post_processor TemplateProcessing is not supported"
+            )
+        return PostProcessor(steps)
+
+    def _post_steps(self, spec: Any) -> list[PostStep]:
         match spec:
             case None:
                 return []
@@ -221,20 +230,26 @@ class _Reader:
             }:
                 return [self._template(pieces, special_tokens)]
             case {"type": "Sequence", "processors": list(parts)}:
-                return [step for part in parts for step in self.post_steps(part)]
+                return [step for part in parts for step in self._post_steps(part)]
         raise self._refuse("post_processor", spec)
 
     def _template(self, pieces: list[Any], special_tokens: dict[str, Any]) -> Template:
         """Return the template of a single text: special tokens around one sequence."""
         sides: list[list[tuple[int, str]]] = [[]]
-        for piece in pieces:
-            match piece:
-                case {"Sequence": {"id": "A"}}:
+        texts = []
+        try:
+            for piece in pieces:
+                if "Sequence" in piece:
+                    texts.append(piece["Sequence"]["id"])
                     sides.append([])
-                case {"SpecialToken": {"id": name}} if name in special_tokens:
-                    token = special_tokens[name]
+                else:
+                    token = special_tokens[piece["SpecialToken"]["id"]]
                     sides[-1] += zip(token["ids"], token["tokens"], strict=True)
-        if len(sides) != 2:
+        except (KeyError, TypeError, ValueError) as error:
+            raise ModelFileError(
+                f"{self._source}: the post_processor TemplateProcessing is damaged ({error})"
+            ) from error
+        if texts != ["A"]:
             raise ModelFileError(
                 f"{self._source}: the post_processor TemplateProcessing must hold the text once"
             )

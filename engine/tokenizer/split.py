@@ -101,6 +101,8 @@ class Split:
         done = 0
         for match in self._pattern.finditer(text):
             start, end = match.span()
+            if start == end == done and stretches:
+                continue  # nothing matched just after a match: the reference does not count it
             if done < start:
                 stretches.append((done, start, self._invert))
             stretches.append((start, end, not self._invert))
@@ -142,7 +144,7 @@ class Splitter:
 
     def words(self, text: str) -> list[str]:
         """Return the unfinished words."""
-        pieces = [text]
+        pieces = [text] if text else []
         for step in self._steps:
             if isinstance(step, Split):
                 pieces = [part for piece in pieces for part in step.pieces(piece)]
@@ -152,7 +154,7 @@ class Splitter:
 
     def aligned_words(self, piece: Aligned) -> list[Aligned]:
         """Return the unfinished words with where they come from."""
-        pieces = [piece]
+        pieces = [piece] if piece.text else []
         for step in self._steps:
             if isinstance(step, Split):
                 pieces = [part.slice(*span) for part in pieces for span in step.spans(part.text)]

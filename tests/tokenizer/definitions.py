@@ -1,0 +1,77 @@
+"""Small tokenizer.json objects for tests, in our hands and in the reference's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from conformance.text_vocabularies import byte_alphabet
+from engine.tokenizer import Tokenizer
+from engine.tokenizer.load import stages_from_json
+from engine.tokenizer.stages import Surroundings
+
+if TYPE_CHECKING:
+    from conformance.oracle.text import Reference
+
+BYTE_LEVEL = {
+    "type": "ByteLevel",
+    "add_prefix_space": False,
+    "trim_offsets": False,
+    "use_regex": True,
+}
+BYTES_ONLY = {**BYTE_LEVEL, "use_regex": False}
+
+
+def definition(*merges: tuple[str, str], **stages: Any) -> dict[str, Any]:
+    """A byte-level tokenizer with these merges; `stages` replace parts of the file."""
+    tokens = [*byte_alphabet(), *dict.fromkeys(left + right for left, right in merges)]
+    return {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [],
+        "normalizer": None,
+        "pre_tokenizer": BYTE_LEVEL,
+        "post_processor": None,
+        "decoder": BYTE_LEVEL,
+        "model": {
+            "type": "BPE",
+            "dropout": None,
+            "unk_token": None,
+            "continuing_subword_prefix": None,
+            "end_of_word_suffix": None,
+            "fuse_unk": False,
+            "byte_fallback": False,
+            "ignore_merges": False,
+            "vocab": {token: i for i, token in enumerate(tokens)},
+            "merges": [list(pair) for pair in merges],
+        },
+        **stages,
+    }
+
+
+def added(content: str, token_id: int, **flags: bool) -> dict[str, Any]:
+    """An entry of added_tokens; every flag is false unless it is given."""
+    names = ("single_word", "lstrip", "rstrip", "normalized", "special")
+    return {"id": token_id, "content": content, **dict.fromkeys(names, False), **flags}
+
+
+def ours(file: Mapping[str, Any], **surroundings: Any) -> Tokenizer:
+    return Tokenizer(stages_from_json(file, "test"), Surroundings(**surroundings), "test")
+
+
+def reference(file: Mapping[str, Any]) -> Reference:
+    from conformance.oracle.text import Reference
+
+    return Reference(file)
+
+
+def assert_encodes_alike(file: Mapping[str, Any], text: str) -> None:
+    """Ids, tokens and offsets are the reference's, with special tokens and without."""
+    tokenizer, expected = ours(file), reference(file)
+    for special in (True, False):
+        theirs = expected.encode(text, special)
+        encoding = tokenizer.encode_with_offsets(text, special)
+        assert encoding.ids == theirs.ids == tokenizer.encode(text, special)
+        assert encoding.tokens == theirs.tokens
+        assert encoding.offsets == theirs.offsets
