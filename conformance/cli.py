@@ -119,7 +119,9 @@ def _deliver(report: Any, json_file: Path | None, show: Callable[[Any, Any], Non
     if str(json_file) == "-":
         print(json_text(report.to_json()))
     else:
-        show(report, Console())
+        console = Console()
+        # A pipe has no width of its own, and 80 columns break the names of probes.
+        show(report, console if console.is_terminal else Console(width=120))
         if json_file is not None:
             with atomically(json_file) as draft:
                 draft.write_text(json_text(report.to_json(), indent=1) + "\n", encoding="utf-8")

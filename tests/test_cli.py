@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +18,15 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file
 
 from conformance.cli import app
-from engine import Engine
+from engine import Engine, SamplingParams, Tokenizer
 from engine.cli import parse_ids
 from engine.command import atomically, check_writable, json_text, run, save_tensors
 from engine.errors import LockstepError, RequestError
+from engine.generate import Piece
 from engine.probe import probes
 
 ROOT = Path(__file__).parents[1]
+TINY = ROOT / "golden" / "llama-gqa"
 PROMPT = "The capital of France is"
 PROMPT_IDS = [504, 3575, 282, 4649, 314]
 
@@ -45,8 +48,22 @@ def smollm2(asset: Callable[[str], Path]) -> Path:
     return asset("smollm2-135m")
 
 
+@pytest.fixture(scope="module")
+def engine(asset: Callable[[str], Path]) -> Engine:
+    return Engine.load(asset("smollm2-135m"))
+
+
+@pytest.fixture
+def loaded(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The name of a model that commands find loaded already, which spares seconds in each call."""
+    monkeypatch.setattr("engine.Engine.load", lambda model, **options: engine)
+    return "smollm2-135m"
+
+
 def is_one_sentence(err: str) -> bool:
-    return err.startswith("error: ") and err.count("\n") == 1 and "Traceback" not in err
+    """Progress may come before it."""
+    *_, last = err.splitlines()
+    return last.startswith("error: ") and err.count("error: ") == 1 and "Traceback" not in err
 
 
 # -- the border ----------------------------------------------------------------------------------
@@ -286,90 +303,235 @@ def test_tokenizer_commands_never_load_torch(smollm2: Path) -> None:
     assert len(done.stdout.splitlines()) == 2
 
 
-def test_generate_prints_one_document_or_just_the_text(
+def test_generate_prints_one_document(
     call: Callable[..., tuple[int, str, str]], smollm2: Path
 ) -> None:
-    status, out, _ = call("generate", smollm2, PROMPT, "--max-tokens", "8", "--json")
+    status, out, err = call("generate", smollm2, PROMPT, "--max-tokens", "8", "--json")
     document = json.loads(out)
-    assert status == 0
+    assert (status, err) == (0, "")
     assert document["text"].startswith(" Paris")
     assert document["prompt_token_ids"] == PROMPT_IDS
     assert len(document["token_ids"]) == 8
     assert document["finish_reason"] == "length"
     assert document["logprobs"] is None
     assert document["usage"]["completion_tokens"] == 8
-    assert call("generate", smollm2, PROMPT, "--max-tokens", "8")[1] == document["text"] + "\n"
 
 
-def test_generate_stops_before_a_stop_text_and_wraps_a_chat(
-    call: Callable[..., tuple[int, str, str]], smollm2: Path
+def test_generate_prints_just_the_text(
+    call: Callable[..., tuple[int, str, str]], loaded: str, engine: Engine
 ) -> None:
-    stopped = call("generate", smollm2, PROMPT, "--stop", "zebra", "--stop", "ris", "--json")
-    document = json.loads(stopped[1])
-    assert document["text"] == " Pa"
-    assert document["finish_reason"] == "stop"
-    wrapped = call("generate", smollm2, "Hi", "--chat", "--max-tokens", "1", "--json")
-    prompt = json.loads(wrapped[1])["prompt_token_ids"]
-    shown = call("detokenize", smollm2, *map(str, prompt))[1]
-    assert "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n" in shown
+    said = engine.generate(PROMPT, SamplingParams(max_tokens=8)).text
+    assert call("generate", loaded, PROMPT, "--max-tokens", "8") == (0, said + "\n", "")
 
 
-def test_logits_and_trace_are_written_whole(
-    call: Callable[..., tuple[int, str, str]], smollm2: Path, tmp_path: Path
+def test_generate_stops_before_a_stop_text(
+    call: Callable[..., tuple[int, str, str]], loaded: str
 ) -> None:
-    ids = ",".join(map(str, PROMPT_IDS))
-    logits, text, trace = (tmp_path / f"{n}.safetensors" for n in ("logits", "text", "trace"))
-    assert call("logits", smollm2, "--ids", ids, "--chunk", "2", "--out", logits)[:2] == (0, "")
-    assert call("logits", smollm2, "--text", PROMPT, "--out", text)[:2] == (0, "")
-    assert call("trace", smollm2, "--ids", ids, "--out", trace)[:2] == (0, "")
-    assert sorted(tmp_path.iterdir()) == sorted([logits, text, trace])
+    _, out, _ = call("generate", loaded, PROMPT, "--stop", "zebra", "--stop", "ris", "--json")
+    document = json.loads(out)
+    assert (document["text"], document["finish_reason"]) == (" Pa", "stop")
 
-    engine = Engine.load(smollm2, backend="eager")
-    whole = load_file(text)
-    assert whole["ids"].dtype == torch.int64
-    assert whole["ids"].tolist() == PROMPT_IDS
-    assert whole["logits"].dtype == torch.float32
-    assert torch.equal(whole["logits"], engine.logits(PROMPT_IDS))
-    assert torch.equal(load_file(logits)["logits"], engine.logits(PROMPT_IDS, chunk=2))
-    names = {f"cache.layers.{i}.{part}" for i in range(30) for part in "kv"}
-    assert set(load_file(trace)) == names | set(probes(engine.decoder))
+
+def test_generate_wraps_a_chat(
+    call: Callable[..., tuple[int, str, str]], loaded: str, engine: Engine
+) -> None:
+    _, out, _ = call("generate", loaded, "Hi", "--chat", "--max-tokens", "1", "--json")
+    prompt = engine.tokenizer.decode(json.loads(out)["prompt_token_ids"])
+    assert prompt.endswith("<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n")
+
+
+def test_sampling_options_reach_the_engine(
+    call: Callable[..., tuple[int, str, str]], loaded: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An option that is read and dropped shows in no output."""
+    seen: list[SamplingParams] = []
+
+    def stream(self: Engine, ids: list[int], params: SamplingParams) -> Iterator[Any]:
+        seen.append(params)
+        return iter(())
+
+    monkeypatch.setattr("engine.Engine.stream", stream)
+    options = "--max-tokens 3 --temperature 0.5 --top-k 4 --top-p 0.9 --min-p 0.1 --seed 7 --stop x"
+    assert call("generate", loaded, PROMPT, *options.split())[0] == 0
+    assert seen == [
+        SamplingParams(
+            max_tokens=3, temperature=0.5, top_k=4, top_p=0.9, min_p=0.1, seed=7, stop=("x",)
+        )
+    ]
+
+
+def test_logits_are_those_of_the_engine(
+    call: Callable[..., tuple[int, str, str]], loaded: str, engine: Engine, tmp_path: Path
+) -> None:
+    out = tmp_path / "logits.safetensors"
+    assert call("logits", loaded, "--text", PROMPT, "--out", out) == (0, "", "")
+    saved = load_file(out)
+    assert saved["ids"].dtype == torch.int64
+    assert saved["ids"].tolist() == PROMPT_IDS
+    assert saved["logits"].dtype == torch.float32
+    assert torch.equal(saved["logits"], engine.logits(PROMPT_IDS))
+    assert list(tmp_path.iterdir()) == [out]
+
+
+# -- a tiny model --------------------------------------------------------------------------------
+
+
+def test_logits_in_chunks_and_dtypes_and_by_either_backend(
+    call: Callable[..., tuple[int, str, str]], tmp_path: Path
+) -> None:
+    ids = list(range(1, 30))
+    out = tmp_path / "logits.safetensors"
+    for backend, dtype, chunk in (("eager", "float32", 7), ("sdpa", "bfloat16", None)):
+        options = ["--backend", backend, "--dtype", dtype]
+        options += [] if chunk is None else ["--chunk", str(chunk)]
+        status, _, err = call("logits", TINY, "--ids", str(ids)[1:-1], "--out", out, *options)
+        assert (status, err) == (0, "")
+        saved = load_file(out)["logits"]
+        engine = Engine.load(TINY, dtype=dtype, backend=backend)
+        assert saved.dtype == torch.float32
+        assert torch.equal(saved, engine.logits(ids, chunk=chunk))
+
+
+def test_trace_holds_every_probe(call: Callable[..., tuple[int, str, str]], tmp_path: Path) -> None:
+    out = tmp_path / "trace.safetensors"
+    assert call("trace", TINY, "--ids", "1,2,3", "--out", out) == (0, "", "")
+    engine = Engine.load(TINY, backend="eager")
+    cache = {f"cache.layers.{i}.{part}" for i in range(engine.spec.n_layers) for part in "kv"}
+    traced = load_file(out)
+    assert set(traced) == cache | set(probes(engine.decoder))
+    assert torch.equal(traced["logits"][0], engine.logits([1, 2, 3]))
 
 
 def test_a_failed_command_writes_nothing(
-    call: Callable[..., tuple[int, str, str]], smollm2: Path, tmp_path: Path
+    call: Callable[..., tuple[int, str, str]], tmp_path: Path
 ) -> None:
-    for wrong in (["--ids", "999999"], ["--text", "hi", "--chunk", "0"]):
-        status, out, err = call("logits", smollm2, *wrong, "--out", tmp_path / "f.safetensors")
+    for wrong in (["--ids", "999999"], ["--ids", "1", "--chunk", "0"], ["--text", "no tokenizer"]):
+        status, out, err = call("logits", TINY, *wrong, "--out", tmp_path / "f.safetensors")
         assert (status, out) == (2, "")
         assert is_one_sentence(err)
         assert list(tmp_path.iterdir()) == []
 
 
+# -- the judge -----------------------------------------------------------------------------------
+
+
+def test_check_conforms_with_status_0(
+    call: Callable[..., tuple[int, str, str]], tmp_path: Path
+) -> None:
+    report, page = tmp_path / "report.json", tmp_path / "page.html"
+    status, out, _ = call("check", "--golden", TINY, "--json", report, "--html", page)
+    assert status == 0
+    assert "conforms" in out
+    document = json.loads(report.read_text(encoding="utf-8"))
+    assert document["verdict"] == "conforms"
+    assert document["cases"]
+    assert document["culprits"] == []
+    assert document["environment"]["dtype"] == "float32"
+    assert "conforms" in page.read_text(encoding="utf-8")
+    assert sorted(tmp_path.iterdir()) == [page, report]
+
+
+def test_check_diverges_with_status_1_and_names_the_operation(
+    call: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("engine.layers.RMSNorm.forward", lambda self, x: x)
+    status, out, _ = call("check", "--golden", TINY, "--json", "-")
+    document = json.loads(out)
+    assert status == 1
+    assert document["verdict"] == "diverges"
+    fields = "case step probe layer position head error allowance file line graft_confirms"
+    blamed = set()
+    for culprit in document["culprits"]:
+        assert set(fields.split()) <= set(culprit)
+        blamed.add(culprit["probe"].split(".")[-1])
+    assert blamed == {"pre_attn_norm", "pre_mlp_norm", "final_norm"}
+
+
+def test_an_altered_golden_is_status_2_and_named(
+    call: Callable[..., tuple[int, str, str]], tmp_path: Path
+) -> None:
+    """Neither a pass nor a divergence: the yardstick itself is broken."""
+    copy = tmp_path / TINY.name
+    shutil.copytree(TINY, copy)
+    trace = bytearray((copy / "trace.safetensors").read_bytes())
+    trace[-1] ^= 1
+    (copy / "trace.safetensors").write_bytes(trace)
+    status, out, err = call("check", "--golden", copy)
+    assert (status, out) == (2, "")
+    assert is_one_sentence(err)
+    assert "trace.safetensors" in err
+
+
+def test_golden_list_names_every_case(call: Callable[..., tuple[int, str, str]]) -> None:
+    status, out, err = call("golden", "list")
+    assert (status, err) == (0, "")
+    listed = {line.split()[0] for line in out.splitlines()}
+    assert listed == {path.name for path in TINY.parent.iterdir()}
+
+
+# -- a conversation ------------------------------------------------------------------------------
+
+
 def test_chat_remembers_until_reset(
-    smollm2: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    call: Callable[..., tuple[int, str, str]], loaded: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each turn must send the whole conversation, and /reset only the system message."""
     sent: list[Any] = []
-    encode_chat = type(Engine.load(smollm2).tokenizer).encode_chat
 
-    def spy(self: Any, messages: list[dict[str, str]], **extra: Any) -> Any:
+    def spy(self: Tokenizer, messages: list[dict[str, str]], **extra: Any) -> list[int]:
         sent.append([(m["role"], m["content"]) for m in messages])
-        return encode_chat(self, messages, **extra)
+        return [1]
 
-    monkeypatch.setattr("engine.tokenizer.Tokenizer.encode_chat", spy)
     lines = iter(["Hi", "", "And you?", "/reset", "Bye", "/exit"])
+    monkeypatch.setattr("engine.Tokenizer.encode_chat", spy)
     monkeypatch.setattr("builtins.input", lambda *prompt: next(lines))
-    assert (
-        run(app, "lockstep", ["chat", str(smollm2), "--system", "Be brief.", "--max-tokens", "3"])
-        == 0
+    answers = iter(["one", "two", "three"])
+    monkeypatch.setattr(
+        "engine.Engine.stream",
+        lambda self, ids, params: iter(
+            [Piece(next(answers), (1,), None), Piece("!", (2,), "stop")]
+        ),
     )
-    out = capfd.readouterr().out.splitlines()
-    first, second, third = out
+    status, out, _ = call("chat", loaded, "--system", "Be brief.")
+    assert (status, out) == (0, "one!\ntwo!\nthree!\n")
     system = ("system", "Be brief.")
     assert sent == [
         [system, ("user", "Hi")],
-        [system, ("user", "Hi"), ("assistant", first), ("user", "And you?")],
+        [system, ("user", "Hi"), ("assistant", "one!"), ("user", "And you?")],
         [system, ("user", "Bye")],
     ]
-    assert second
-    assert third
+
+
+def test_chat_survives_a_long_message_and_an_interrupted_answer(
+    call: Callable[..., tuple[int, str, str]], loaded: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C cuts an answer short; a message without room is refused; neither ends the chat."""
+    lines = iter(["word " * 10_000, "Hi"])
+
+    def interrupted(self: Engine, ids: list[int], params: SamplingParams) -> Iterator[Piece]:
+        if len(ids) > 8192:
+            raise RequestError("the prompt has too many tokens")
+        yield Piece("cut", (1,), None)
+        raise KeyboardInterrupt
+
+    def ask(*prompt: str) -> str:
+        try:
+            return next(lines)
+        except StopIteration:
+            raise EOFError from None
+
+    monkeypatch.setattr("builtins.input", ask)
+    monkeypatch.setattr("engine.Engine.stream", interrupted)
+    status, out, err = call("chat", loaded)
+    assert (status, out) == (0, "cut\n")
+    assert "too many tokens, or /reset" in err
+
+
+def test_chat_answers_with_a_real_model(
+    call: Callable[..., tuple[int, str, str]], loaded: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = iter(["What is the capital of France?", "/exit"])
+    monkeypatch.setattr("builtins.input", lambda *prompt: next(lines))
+    status, out, _ = call("chat", loaded, "--max-tokens", "12")
+    assert status == 0
+    assert "Paris" in out
