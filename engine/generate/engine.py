@@ -6,8 +6,7 @@ of tokens, which knows neither.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, overload
@@ -19,9 +18,9 @@ from engine.backends import backend as backend_named
 from engine.cache import ContiguousCache
 from engine.decoder import Decoder
 from engine.errors import ModelFileError, RequestError
+from engine.generate.answer import AnswerText, Completion, Piece, TokenLogprob
 from engine.generate.params import SamplingParams
 from engine.generate.sample import Sampler
-from engine.generate.stop import StopMatcher
 from engine.models import resolve
 from engine.probe import attached
 from engine.spec import ModelSpec
@@ -36,44 +35,6 @@ DTYPES = {
 PREFILL_CHUNK = 512  # tokens per forward pass of a prompt: bounds the memory of activations
 
 Prompt = str | Sequence[int]
-
-
-@dataclass(frozen=True)
-class TokenLogprob:
-    """A generated token's log-probability under the model, and the most likely tokens' in order."""
-
-    token_id: int
-    logprob: float
-    top: tuple[tuple[int, float], ...]
-
-
-@dataclass(frozen=True)
-class Piece:
-    """One token's share of a streamed completion: the text it set free, which may be empty.
-
-    `finish_reason` is None until the last piece: "stop" (an end token or stop string) or "length".
-    """
-
-    text: str
-    token_ids: tuple[int, ...]
-    finish_reason: str | None
-    logprobs: tuple[TokenLogprob, ...] = ()
-
-
-@dataclass(frozen=True)
-class Completion:
-    """A finished generation. `token_ids` holds the end token where there was one; `text` does not."""
-
-    text: str
-    token_ids: list[int]
-    prompt_token_ids: list[int]
-    finish_reason: str
-    logprobs: list[TokenLogprob] | None = None
-    usage: dict[str, int] = field(default_factory=dict)
-
-    def to_dict(self) -> dict[str, Any]:
-        """The JSON document of `lockstep generate --json`."""
-        return asdict(self)
 
 
 class Engine:
@@ -117,15 +78,18 @@ class Engine:
         return Tokenizer.load(self.checkpoint.path)
 
     @cached_property
+    def has_tokenizer(self) -> bool:
+        """Whether there is one; a model without it takes and gives ids alone."""
+        path = self.checkpoint.path
+        return path.is_file() or (path / "tokenizer.json").is_file()
+
+    @cached_property
     def eos_ids(self) -> frozenset[int]:
         """Every end token that generation_config, config or the tokenizer names."""
-        ids = set(_as_ids((self.checkpoint.generation_config or {}).get("eos_token_id")))
-        ids |= set(_as_ids(self.checkpoint.config.get("eos_token_id")))
-        try:
-            ids |= set(self.tokenizer.eos_ids)
-        except ModelFileError:  # a model without a tokenizer still answers in ids
-            pass
-        return frozenset(ids)
+        checkpoint = self.checkpoint
+        ids = _end_ids(checkpoint.generation_config or {}, f"{checkpoint.path}, generation config")
+        ids |= _end_ids(checkpoint.config, f"{checkpoint.path}, config")
+        return ids | frozenset(self.tokenizer.eos_ids if self.has_tokenizer else ())
 
     def new_cache(self, capacity: int, batch: int = 1) -> ContiguousCache:
         """Room for `capacity` tokens, allocated now; raises RequestError where memory is short."""
@@ -142,13 +106,16 @@ class Engine:
         self, prompt: Sequence[int] | Sequence[Prompt], params: SamplingParams | None = None
     ) -> Any: ...
     def generate(self, prompt: Any, params: SamplingParams | None = None) -> Any:
-        """A Completion of a text or of token ids; a list of prompts gives a list."""
-        if isinstance(prompt, str) or (prompt and all(isinstance(t, int) for t in prompt)):
-            return self._complete(prompt, params or SamplingParams())
-        return [self._complete(p, params or SamplingParams()) for p in prompt]
+        """A Completion of a text or of token ids; a list of prompts gives a list.
 
-    def _complete(self, prompt: Prompt, params: SamplingParams) -> Completion:
-        ids = self.encode(prompt)
+        Raises RequestError, before anything is computed, where any of the prompts cannot be served.
+        """
+        params = params or SamplingParams()
+        if _is_list_of_prompts(prompt):
+            return [self._complete(ids, params) for ids in [self.encode(p) for p in prompt]]
+        return self._complete(self.encode(prompt), params)
+
+    def _complete(self, ids: list[int], params: SamplingParams) -> Completion:
         pieces = list(self.stream(ids, params))
         token_ids = [t for piece in pieces for t in piece.token_ids]
         return Completion(
@@ -167,34 +134,50 @@ class Engine:
         )
 
     def stream(self, prompt: Prompt, params: SamplingParams | None = None) -> Iterator[Piece]:
-        """One Piece per token, as soon as it is known; never half a character, never past a stop."""
+        """One Piece per token, as soon as it is known; never half a character, never past a stop.
+
+        What `generate` refuses is refused here at once, not when the first piece is asked for.
+        """
         params = params or SamplingParams()
         ids = self.encode(prompt)
-        stops = frozenset(params.stop_token_ids)
+        return self._pieces(ids, params, self._answer_text(params))
+
+    def _pieces(
+        self, ids: list[int], params: SamplingParams, answer: AnswerText
+    ) -> Iterator[Piece]:
+        ends = frozenset(params.stop_token_ids)
         if not params.ignore_eos:
-            stops |= self.eos_ids
-        detokenizer = self.tokenizer.stream(skip_special_tokens=True)
-        matcher = StopMatcher(params.stop)
-        room = self.spec.context - len(ids)
-        last = min(params.max_tokens, room) - 1
+            ends |= self.eos_ids
+        last = self._room(ids, params) - 1
         for n, (token, entry) in enumerate(self.tokens(ids, params)):
-            ended, text = token in stops, ""
-            if not ended:
-                text, ended = matcher.push(detokenizer.push(token))
-            reason = "stop" if ended else "length" if n == last else None
-            if reason and not (ended and token not in stops):
-                # What was held back as the possible start of a character or of a stop string.
-                tail, matched = matcher.push(detokenizer.flush())
-                text += tail if matched else tail + matcher.flush()
-                reason = "stop" if matched else reason
-            yield Piece(text, (token,), reason, () if entry is None else (entry,))
-            if reason:
+            ended = token in ends
+            text = "" if ended else answer.push(token)
+            final = ended or answer.stopped or n == last
+            if final:
+                text += answer.finish()  # may complete a stop string
+            reason = "stop" if ended or answer.stopped else "length"
+            yield Piece(
+                text,
+                (token,),
+                reason if final else None,
+                () if entry is None else (entry,),
+            )
+            if final:
                 return
+
+    def _answer_text(self, params: SamplingParams) -> AnswerText:
+        if self.has_tokenizer:
+            return AnswerText(self.tokenizer.stream(skip_special_tokens=True), params.stop)
+        if params.stop:
+            raise RequestError(
+                f"{self.checkpoint.path} has no tokenizer.json, so stop strings cannot be found; "
+                "use stop_token_ids"
+            )
+        return AnswerText(None, ())
 
     def encode(self, prompt: Prompt) -> list[int]:
         """The prompt's ids, checked: known to the model, at least one, and fewer than the context."""
-        ids = self.tokenizer.encode(prompt) if isinstance(prompt, str) else list(prompt)
-        self._check_ids(ids)
+        ids = self._checked(self.tokenizer.encode(prompt) if isinstance(prompt, str) else prompt)
         if len(ids) >= self.spec.context:
             raise RequestError(
                 f"the prompt has {len(ids)} tokens and the model's context is {self.spec.context}: "
@@ -209,7 +192,7 @@ class Engine:
         self, ids: Sequence[int], params: SamplingParams
     ) -> Iterator[tuple[int, TokenLogprob | None]]:
         """Prefill, then decode: chosen tokens one by one, up to max_tokens or the context's end."""
-        n_max = min(params.max_tokens, self.spec.context - len(ids))
+        n_max = self._room(ids, params)
         cache = self.new_cache(len(ids) + n_max)
         sampler = Sampler(params)
         logits = self.prefill(ids, cache)
@@ -218,6 +201,10 @@ class Engine:
             yield token, _logprob(logits, token, params.logprobs)
             if n + 1 < n_max:
                 logits = self.decode(token, cache)
+
+    def _room(self, ids: Sequence[int], params: SamplingParams) -> int:
+        """How many tokens an answer can have at most."""
+        return min(params.max_tokens, self.spec.context - len(ids))
 
     def prefill(self, ids: Sequence[int], cache: ContiguousCache) -> Tensor:
         """Runs a prompt in chunks into `cache`; the last position's logits [V]."""
@@ -235,8 +222,9 @@ class Engine:
     @torch.inference_mode()
     def logits(self, ids: Sequence[int], chunk: int | None = None) -> Tensor:
         """Logits of every position, float32 [T, V] on the CPU, computed `chunk` tokens at a time."""
+        ids = self._checked(ids)
         cache = self._open(ids, chunk)
-        batch = torch.tensor([list(ids)], device=self.device)
+        batch = torch.tensor([ids], device=self.device)
         parts = [
             self.decoder(part, cache)[0].float().cpu() for part in batch.split(chunk or len(ids), 1)
         ]
@@ -248,6 +236,7 @@ class Engine:
 
         `scores` and `weights` are there on the eager backend alone.
         """
+        ids = self._checked(ids)
         cache = self._open(ids, None)
         seen: dict[str, Tensor] = {}
 
@@ -256,42 +245,68 @@ class Engine:
             return value
 
         with attached(keep, ("", self.decoder), ("cache", cache)):
-            self.decoder(torch.tensor([list(ids)], device=self.device), cache)
+            self.decoder(torch.tensor([ids], device=self.device), cache)
         return seen
 
-    def _open(self, ids: Sequence[int], chunk: int | None) -> ContiguousCache:
-        self._check_ids(ids)
+    def _open(self, ids: list[int], chunk: int | None) -> ContiguousCache:
         if len(ids) > self.spec.context:
             raise RequestError(
-                f"{len(ids)} tokens were given and the model's context is {self.spec.context}"
+                f"{len(ids)} tokens were given and the model's context is {self.spec.context}: "
+                "give fewer"
             )
         if chunk is not None and chunk < 1:
             raise RequestError(f"a chunk must have at least 1 token, got {chunk}")
         return self.new_cache(len(ids))
 
-    def _check_ids(self, ids: Sequence[int]) -> None:
+    def _checked(self, ids: Any) -> list[int]:
+        if not isinstance(ids, Sequence) or isinstance(ids, str | bytes):
+            raise RequestError(
+                f"a prompt must be a text or a list of token ids, not a {type(ids).__name__}"
+            )
         if not ids:
-            raise RequestError("the prompt has no tokens")
+            raise RequestError("the prompt has no tokens; give at least one")
         for token in ids:
+            if type(token) is not int:
+                raise RequestError(f"{token!r:.60} is no token id: ids are integers")
             if not 0 <= token < self.spec.vocab_size:
                 raise RequestError(
                     f"token id {token} is unknown: the model has ids 0 to {self.spec.vocab_size - 1}"
                 )
+        return list(ids)
+
+
+def _is_list_of_prompts(prompt: Any) -> bool:
+    """A list that holds texts or lists; an empty one holds no prompts, and gives no completions."""
+    if isinstance(prompt, str) or not isinstance(prompt, Sequence):
+        return False
+    return all(isinstance(item, Sequence) for item in prompt)
 
 
 def _logprob(logits: Tensor, token: int, n: int | None) -> TokenLogprob | None:
     if n is None:
         return None
     logprobs = logits.float().log_softmax(-1)
-    top = logprobs.topk(min(n, logprobs.shape[-1]))
-    pairs = tuple(zip(top.indices.tolist(), top.values.tolist(), strict=True))
-    return TokenLogprob(token, float(logprobs[token]), pairs)
+    return TokenLogprob(token, float(logprobs[token]), _top(logprobs, min(n, len(logprobs))))
 
 
-def _as_ids(value: Any) -> list[int]:
-    if value is None:
-        return []
-    return [value] if isinstance(value, int) else list(value)
+def _top(logprobs: Tensor, n: int) -> tuple[tuple[int, float], ...]:
+    """The n most likely tokens in order; of equal ones the lower ids come first."""
+    if n == 0:
+        return ()
+    # topk alone gives any of those that tie at its end; sorting the whole vocabulary is slow.
+    ids = (logprobs >= logprobs.topk(n).values[-1]).nonzero()[:, 0]
+    values, order = logprobs[ids].sort(descending=True, stable=True)
+    return tuple(zip(ids[order][:n].tolist(), values[:n].tolist(), strict=True))
+
+
+def _end_ids(config: Mapping[str, Any], where: str) -> frozenset[int]:
+    value = config.get("eos_token_id")
+    ids = [] if value is None else value if isinstance(value, list) else [value]
+    if not all(type(token) is int for token in ids):
+        raise ModelFileError(
+            f"{where}: eos_token_id must be an id or a list of ids, got {value!r:.60}"
+        )
+    return frozenset(ids)
 
 
 def _check_device(device: str) -> None:
@@ -302,4 +317,7 @@ def _check_device(device: str) -> None:
     if kind not in ("cpu", "cuda"):
         raise RequestError(f"the device {device!r} is not supported; there are cpu and cuda")
     if kind == "cuda" and not torch.cuda.is_available():
-        raise RequestError("no CUDA device is available; use --device cpu")
+        raise RequestError("no CUDA device is available; use the device cpu")
+    index, n = torch.device(device).index or 0, torch.cuda.device_count()
+    if kind == "cuda" and index >= n:
+        raise RequestError(f"there is no device {device!r}: the last one is cuda:{n - 1}")

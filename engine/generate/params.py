@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from numbers import Integral, Real
+from typing import Any
 
 from engine.errors import RequestError
 
 
-def _require(condition: bool, message: str) -> None:
-    if not condition:
-        raise RequestError(message)
-
-
 @dataclass(frozen=True)
 class SamplingParams:
-    """How tokens are chosen and when to stop.
+    """How tokens are chosen and when to stop; raises RequestError for what makes no sense.
 
     `temperature` 0 takes the most likely token (the lowest id on ties). Above 0, logits are divided
-    by it, then cut to the `top_k` largest, the nucleus of mass `top_p`, and the tokens at least
-    `min_p` times as likely as the best; None leaves a cut out. A `seed` makes the draw repeatable.
+    by it, then cut to the `top_k` largest (and all that equal the last of them), the nucleus of
+    mass `top_p`, and the tokens at least `min_p` times as likely as the best; None leaves a cut
+    out, and so do 0 and -1 for `top_k`. A `seed` makes the draw repeatable.
     `stop` strings are not part of the text; `stop_token_ids` add to the model's own end tokens,
     which `ignore_eos` switches off. `logprobs` n records the chosen token's log-probability and the
     n most likely ones', of the model's own distribution, before temperature and cuts.
@@ -30,38 +30,63 @@ class SamplingParams:
     top_p: float | None = None
     min_p: float | None = None
     seed: int | None = None
-    stop: tuple[str, ...] = ()
-    stop_token_ids: tuple[int, ...] = ()
+    stop: Sequence[str] = ()
+    stop_token_ids: Sequence[int] = ()
     logprobs: int | None = None
     ignore_eos: bool = False
 
     def __post_init__(self) -> None:
-        if isinstance(self.stop, str):
-            object.__setattr__(self, "stop", (self.stop,))
-        object.__setattr__(self, "stop", tuple(self.stop))
-        object.__setattr__(self, "stop_token_ids", tuple(self.stop_token_ids))
-        _require(self.max_tokens >= 1, f"max_tokens must be at least 1, got {self.max_tokens}")
+        stop = (self.stop,) if isinstance(self.stop, str) else _items("stop", self.stop)
+        for text in stop:
+            _require(isinstance(text, str), f"a stop string must be a string, got {text!r:.60}")
+            _require(text != "", "a stop string must not be empty")
+        stop_token_ids = _items("stop_token_ids", self.stop_token_ids)
+        for token in stop_token_ids:
+            _integer("a stop token id", token, least=0)
+        object.__setattr__(self, "stop", stop)
+        object.__setattr__(self, "stop_token_ids", stop_token_ids)
+
+        _integer("max_tokens", self.max_tokens, least=1)
+        _number("temperature", self.temperature, "0 or more", lambda t: 0 <= t < math.inf)
+        if self.top_k is not None:
+            _integer("top_k", self.top_k, least=-1)
+            object.__setattr__(self, "top_k", self.top_k if self.top_k > 0 else None)
+        if self.top_p is not None:
+            _number("top_p", self.top_p, "above 0 and at most 1", lambda p: 0 < p <= 1)
+        if self.min_p is not None:
+            _number("min_p", self.min_p, "between 0 and 1", lambda p: 0 <= p <= 1)
+        if self.seed is not None:
+            _integer("seed", self.seed, least=0)
+            _require(self.seed < 2**63, f"seed must be below 2^63, got {self.seed!r:.60}")
+        if self.logprobs is not None:
+            _integer("logprobs", self.logprobs, least=0)
         _require(
-            0 <= self.temperature < float("inf"),
-            f"temperature must be a number of at least 0, got {self.temperature}",
+            isinstance(self.ignore_eos, bool),
+            f"ignore_eos must be true or false, got {self.ignore_eos!r:.60}",
         )
-        _require(
-            self.top_k is None or self.top_k >= 1, f"top_k must be at least 1, got {self.top_k}"
-        )
-        _require(
-            self.top_p is None or 0 < self.top_p <= 1,
-            f"top_p must be above 0 and at most 1, got {self.top_p}",
-        )
-        _require(
-            self.min_p is None or 0 <= self.min_p <= 1,
-            f"min_p must be between 0 and 1, got {self.min_p}",
-        )
-        _require(
-            self.seed is None or 0 <= self.seed < 2**63,
-            f"seed must be between 0 and 2^63 - 1, got {self.seed}",
-        )
-        _require(
-            self.logprobs is None or self.logprobs >= 0,
-            f"logprobs must be at least 0, got {self.logprobs}",
-        )
-        _require(all(self.stop), "a stop string must not be empty")
+
+
+def _require(condition: bool, message: str) -> None:
+    if not condition:
+        raise RequestError(message)
+
+
+def _items(name: str, value: Any) -> tuple[Any, ...]:
+    try:
+        return tuple(value)
+    except TypeError:
+        raise RequestError(f"{name} must be a list, got {value!r:.60}") from None
+
+
+def _integer(name: str, value: Any, least: int) -> None:
+    # Python counts True as 1; whoever writes it means something else.
+    whole = isinstance(value, Integral) and not isinstance(value, bool)
+    _require(
+        whole and value >= least,
+        f"{name} must be a whole number of at least {least}, got {value!r:.60}",
+    )
+
+
+def _number(name: str, value: Any, range_: str, fits: Any) -> None:
+    real = isinstance(value, Real) and not isinstance(value, bool)
+    _require(real and fits(value), f"{name} must be a number {range_}, got {value!r:.60}")

@@ -1,10 +1,14 @@
-"""Logits to a token: temperature, the cuts in transformers' order and meaning, and the draw."""
+"""Logits to a token: temperature, the cuts in transformers' order and meaning, and the draw.
+
+All of it happens in float64 on the CPU, so that a seed means the same tokens on every device.
+"""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
+from engine.errors import LockstepError
 from engine.generate.params import SamplingParams
 
 
@@ -13,7 +17,6 @@ class Sampler:
 
     def __init__(self, params: SamplingParams) -> None:
         self.params = params
-        # On the CPU whatever the model's device: a seed means the same tokens everywhere.
         self.generator = torch.Generator("cpu")
         if params.seed is None:
             self.generator.seed()
@@ -21,18 +24,27 @@ class Sampler:
             self.generator.manual_seed(params.seed)
 
     def __call__(self, logits: Tensor) -> int:
+        """Raises LockstepError where the logits are not finite."""
+        best = int(logits.argmax())  # the first of equals; a NaN comes before every number
+        if not logits[best].isfinite():
+            raise LockstepError(
+                f"the model's logits are not finite (token {best} has {float(logits[best])}); "
+                "its weights are damaged, or too large for the dtype: try float32"
+            )
         if self.params.temperature == 0:
-            return int(logits.argmax())
-        probabilities = processed(logits.float(), self.params).softmax(-1).cpu()
+            return best
+        probabilities = processed(logits, self.params).softmax(-1)
         return int(torch.multinomial(probabilities, 1, generator=self.generator))
 
 
 def processed(logits: Tensor, params: SamplingParams) -> Tensor:
-    """Float32 logits [V] after temperature and cuts; what is cut off is -inf."""
-    logits = logits / params.temperature
+    """Logits [V] after temperature and cuts, float64 on the CPU, the largest 0; what is cut is -inf."""
+    logits = logits.cpu().double()
+    # Shifted first: a temperature near 0 then takes the rest to -inf, and the best never to inf.
+    logits = (logits - logits.max()) / params.temperature
     if params.top_k is not None:
         logits = top_k(logits, params.top_k)
-    if params.top_p is not None:
+    if params.top_p is not None and params.top_p < 1:
         logits = top_p(logits, params.top_p)
     if params.min_p is not None:
         logits = min_p(logits, params.min_p)
@@ -41,20 +53,20 @@ def processed(logits: Tensor, params: SamplingParams) -> Tensor:
 
 def top_k(logits: Tensor, k: int) -> Tensor:
     """Keeps the k largest, and all that equal the k-th."""
-    kth = logits.topk(min(k, logits.shape[-1])).values[..., -1:]
+    kth = logits.topk(min(k, len(logits))).values[-1]
     return logits.masked_fill(logits < kth, -torch.inf)
 
 
 def top_p(logits: Tensor, p: float) -> Tensor:
-    """Keeps the most likely tokens up to the one whose share brings their sum to p (Holtzman 2020)."""
-    ascending, order = logits.sort(descending=False)
-    below = ascending.softmax(-1).cumsum(-1) <= 1 - p
-    below[..., -1] = False  # the best token always stays
-    return logits.masked_fill(below.scatter(-1, order, below), -torch.inf)
+    """Keeps the most likely tokens up to the one whose share brings their sum to p (Holtzman 2020).
+
+    Of equal tokens the lower ids count as the more likely.
+    """
+    shares, order = logits.softmax(-1).sort(descending=True, stable=True)
+    above = shares.cumsum(-1) - shares  # the mass of all that are more likely; 0 for the best
+    return logits.masked_fill((above >= p).scatter(-1, order, above >= p), -torch.inf)
 
 
 def min_p(logits: Tensor, p: float) -> Tensor:
     """Keeps the tokens at least p times as likely as the most likely one (Nguyen 2024)."""
-    probabilities = logits.softmax(-1)
-    floor = p * probabilities.amax(-1, keepdim=True)
-    return logits.masked_fill(probabilities < floor, -torch.inf)
+    return logits.masked_fill((logits - logits.max()).exp() < p, -torch.inf)

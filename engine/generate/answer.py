@@ -1,0 +1,74 @@
+"""What a generation gives: pieces while it runs, a completion when it is done, and its text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from engine.generate.stop import StopMatcher
+from engine.tokenizer.stream import TokenStream
+
+
+@dataclass(frozen=True)
+class TokenLogprob:
+    """A generated token's log-probability under the model, and the most likely tokens' in order."""
+
+    token_id: int
+    logprob: float
+    top: tuple[tuple[int, float], ...]
+
+
+@dataclass(frozen=True)
+class Piece:
+    """One token's share of a streamed completion: the text it set free, which may be empty.
+
+    `finish_reason` is None until the last piece: "stop" (an end token or stop string) or "length".
+    """
+
+    text: str
+    token_ids: tuple[int, ...]
+    finish_reason: str | None
+    logprobs: tuple[TokenLogprob, ...] = ()
+
+
+@dataclass(frozen=True)
+class Completion:
+    """A finished generation. `token_ids` holds the end token where there was one; `text` does not."""
+
+    text: str
+    token_ids: list[int]
+    prompt_token_ids: list[int]
+    finish_reason: str
+    logprobs: list[TokenLogprob] | None = None
+    usage: dict[str, int] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON document of `lockstep generate --json`."""
+        return asdict(self)
+
+
+class AnswerText:
+    """The text of an answer as its tokens come: never half a character, never past a stop string.
+
+    `stopped` says whether a stop string was found; no text follows it. Without a detokenizer there
+    is no text at all.
+    """
+
+    def __init__(self, detokenizer: TokenStream | None, stops: Sequence[str]) -> None:
+        self._detokenizer = detokenizer
+        self._matcher = StopMatcher(stops)
+
+    @property
+    def stopped(self) -> bool:
+        return self._matcher.matched
+
+    def push(self, token: int) -> str:
+        """The text that is certain now."""
+        text = "" if self._detokenizer is None else self._detokenizer.push(token)
+        return self._matcher.push(text)[0]
+
+    def finish(self) -> str:
+        """The rest: what was held back as the start of a character or of a stop string."""
+        text = "" if self._detokenizer is None else self._detokenizer.flush()
+        return self._matcher.push(text)[0] + self._matcher.flush()
