@@ -6,6 +6,7 @@ Names are Llama-3's: dim, n_layers, n_heads, n_kv_heads, head_dim, ffn_dim, voca
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
@@ -21,6 +22,10 @@ def _require(condition: bool, message: str) -> None:
         raise ModelFileError(message)
 
 
+def _positive(number: float) -> bool:
+    return 0 < number < math.inf  # False for NaN, too
+
+
 @dataclass(frozen=True)
 class LinearScaling:
     """Position interpolation (Chen et al. 2023): every frequency divided by `factor`."""
@@ -28,7 +33,7 @@ class LinearScaling:
     factor: float
 
     def __post_init__(self) -> None:
-        _require(self.factor > 0, f"rope factor must be positive, got {self.factor}")
+        _require(_positive(self.factor), f"the rope factor must be positive, got {self.factor}")
 
 
 @dataclass(frozen=True)
@@ -44,9 +49,9 @@ class Llama3Scaling:
     original_context: int
 
     def __post_init__(self) -> None:
-        _require(self.factor > 0, f"rope factor must be positive, got {self.factor}")
+        _require(_positive(self.factor), f"the rope factor must be positive, got {self.factor}")
         _require(
-            0 < self.low_freq_factor < self.high_freq_factor,
+            0 < self.low_freq_factor < self.high_freq_factor < math.inf,
             "rope scaling llama3 needs 0 < low_freq_factor < high_freq_factor, "
             f"got {self.low_freq_factor} and {self.high_freq_factor}",
         )
@@ -60,7 +65,7 @@ class FrequencyDivisors:
     divisors: tuple[float, ...]
 
     def __post_init__(self) -> None:
-        _require(all(d > 0 for d in self.divisors), "rope_freqs.weight must be positive")
+        _require(all(map(_positive, self.divisors)), "rope_freqs.weight must be positive")
 
 
 RopeScaling = LinearScaling | Llama3Scaling | FrequencyDivisors
@@ -76,7 +81,7 @@ class Rope:
 
     def __post_init__(self) -> None:
         _require(self.dim > 0 and self.dim % 2 == 0, f"rope needs an even head_dim, got {self.dim}")
-        _require(self.theta > 0, f"rope_theta must be positive, got {self.theta}")
+        _require(_positive(self.theta), f"rope_theta must be positive, got {self.theta}")
         if isinstance(self.scaling, FrequencyDivisors):
             n = len(self.scaling.divisors)
             _require(n == self.dim // 2, f"rope_freqs.weight has {n} entries, not {self.dim // 2}")
@@ -89,7 +94,7 @@ class RMSNorm:
     eps: float
 
     def __post_init__(self) -> None:
-        _require(self.eps >= 0, f"norm_eps must not be negative, got {self.eps}")
+        _require(0 <= self.eps < math.inf, f"the norm's eps must be 0 or more, got {self.eps}")
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,14 @@ def family_of(config: Mapping[str, Any]) -> Family:
     name = config.get("model_type")
     architectures = config.get("architectures") or []
     known = ", ".join(FAMILIES)
+    if not isinstance(name, str):
+        raise ModelFileError(f"config.json: model_type must be one of {known}, got {name!r:.60}")
+    if not isinstance(architectures, list):
+        raise ModelFileError(
+            f"config.json: architectures must be a list, got {architectures!r:.60}"
+        )
     if name not in FAMILIES:
-        raise ModelFileError(f"architecture {name!r} is not supported (supported: {known})")
+        raise ModelFileError(f"architecture {name!r:.60} is not supported (supported: {known})")
     family = FAMILIES[name]
     if architectures and family.architecture not in architectures:
         raise ModelFileError(

@@ -6,6 +6,7 @@ A key that no family reads and no list calls harmless is an error: a silently ig
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -23,13 +24,23 @@ from engine.spec import (
 # generation_config.json have them).
 HARMLESS = frozenset(
     """
-    _attn_implementation_autoset _model_name_or_path _name_or_path architectures auto_map bos_token_id
-    chunk_size_feed_forward
-    dtype eos_token_id id2label initializer_range is_decoder label2id model_type output_attentions
-    output_hidden_states pad_token_id problem_type return_dict torch_dtype transformers_version
+    _attn_implementation_autoset _model_name_or_path _name_or_path architectures auto_map
+    bos_token_id chunk_size_feed_forward do_sample dtype eos_token_id id2label initializer_range
+    is_decoder is_llama_config label2id max_length model_type num_return_sequences output_attentions
+    output_hidden_states pad_token_id problem_type repetition_penalty return_dict temperature
+    tokenizer_class top_k top_p torch_dtype torchscript transformers.js_config transformers_version
     unk_token_id use_cache
     """.split()
 )
+# The largest size that a file may ask for. What is beyond it is a damaged file, and building such a
+# model would exhaust time or memory before a single tensor is compared with its parameter.
+_LARGEST = {
+    "num_hidden_layers": 4096,
+    "vocab_size": 2**31,
+    "max_position_embeddings": 2**31,
+    "original_max_position_embeddings": 2**31,
+}
+_LARGEST_WIDTH = 2**24
 
 
 class Config:
@@ -47,22 +58,32 @@ class Config:
             if default is None:
                 raise ModelFileError(f"config.json of a {self.family} model lacks {key}")
             return default
-        if kind is float and isinstance(value, int) and not isinstance(value, bool):
-            value = float(value)
-        if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        # bool is a kind of int to Python, and never what a file means by a number.
+        if type(value) is not kind and not (kind is float and type(value) is int):
             raise ModelFileError(
-                f"config.json: {key} must be of type {kind.__name__}, got {value!r}"
+                f"config.json: {key} must be of type {kind.__name__}, got {value!r:.60}"
             )
         return value
 
     def integer(self, key: str, default: int | None = None) -> int:
-        """An integer; a missing or null key gives `default`, or an error where there is none."""
+        """A size, at least 1; a missing or null key gives `default`, or an error where there is none."""
         value: int = self._get(key, int, default)
+        largest = _LARGEST.get(key, _LARGEST_WIDTH)
+        if not 1 <= value <= largest:
+            raise ModelFileError(
+                f"config.json: {key} must be between 1 and {largest:,}, got {value!r:.60}"
+            )
         return value
 
     def number(self, key: str, default: float | None = None) -> float:
+        """A finite number."""
         value: float = self._get(key, float, default)
-        return value
+        try:
+            if math.isfinite(value):
+                return float(value)
+        except OverflowError:  # a whole number of hundreds of digits
+            pass
+        raise ModelFileError(f"config.json: {key} must be a finite number, got {value!r:.60}")
 
     def flag(self, key: str, default: bool | None = None) -> bool:
         value: bool = self._get(key, bool, default)
@@ -73,24 +94,35 @@ class Config:
         value = self._get(key, str, default)
         if value not in allowed:
             raise ModelFileError(
-                f"config.json: {key} {value!r} is not supported for {self.family} "
+                f"config.json: {key} {value!r:.60} is not supported for {self.family} "
                 f"(supported: {', '.join(allowed)})"
             )
         return allowed[value]
 
     def rope(self, head_dim: int, context: int, default_theta: float = 10000.0) -> Rope:
         """The rotary embedding, in transformers 5's spelling or the hub's theta + `rope_scaling`."""
+        if self.flag("rope_interleaved", False):
+            raise ModelFileError(
+                f"config.json: rope_interleaved true is not supported for {self.family}; "
+                "convert the model to Hugging Face's half-split layout"
+            )
         self.read |= {"rope_parameters", "rope_scaling", "rope_theta", _ORIGINAL_CONTEXT}
         # The order of precedence is transformers': the older name wins where both are filled.
         given = self.values.get("rope_scaling") or self.values.get("rope_parameters") or {}
         if not isinstance(given, Mapping):
-            raise ModelFileError(f"config.json: the rope parameters must be a table, got {given!r}")
+            raise ModelFileError(
+                f"config.json: the rope parameters must be a table, got {given!r:.60}"
+            )
         outer = {k: self.values[k] for k in ("rope_theta", _ORIGINAL_CONTEXT) if k in self.values}
         table = Config({**outer, **given}, self.family)
         theta = table.number("rope_theta", default_theta)
         spelling = "rope_type" if "rope_type" in given else "type"
-        scaling = table.one_of(spelling, _SCALINGS, "default")(table, context)
-        table.finish(frozenset({"type", _ORIGINAL_CONTEXT}), where="the rope parameters of config.json")
+        # Not a Hugging Face type: the GGUF reader writes it for `rope_freqs.weight`.
+        known = {**_SCALINGS, "gguf": _divisors} if "divisors" in given else _SCALINGS
+        scaling = table.one_of(spelling, known, "default")(table, context)
+        table.finish(
+            frozenset({"type", _ORIGINAL_CONTEXT}), where="the rope parameters of config.json"
+        )
         return Rope(dim=head_dim, theta=theta, scaling=scaling)
 
     def finish(self, ignored: frozenset[str], where: str = "config.json") -> None:
@@ -122,10 +154,12 @@ def _llama3(table: Config, context: int) -> RopeScaling | None:
 
 
 def _divisors(table: Config, context: int) -> RopeScaling | None:
-    # Not a Hugging Face type: the GGUF reader writes it for `rope_freqs.weight`.
     table.read.add("divisors")
-    return FrequencyDivisors(tuple(table.values["divisors"]))
+    divisors = table.values["divisors"]
+    if not isinstance(divisors, list) or not all(type(d) is float for d in divisors):
+        raise ModelFileError(f"the rope divisors must be a list of numbers, got {divisors!r:.60}")
+    return FrequencyDivisors(tuple(divisors))
 
 
 _ORIGINAL_CONTEXT = "original_max_position_embeddings"
-_SCALINGS = {"default": _unscaled, "linear": _linear, "llama3": _llama3, "gguf": _divisors}
+_SCALINGS = {"default": _unscaled, "linear": _linear, "llama3": _llama3}
