@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -236,16 +237,31 @@ def _answer_stop(text: str, stops: Sequence[str]) -> dict[str, Any]:
     return {"text": text, "stops": stops, "shown": text, "matched": False}
 
 
-def _answer_chats(folder: Path, case: TextCase, reference: Reference) -> list[dict[str, Any]]:
-    """Return each chat with its text as transformers renders it."""
+@cache
+def _in_transformers(folder: Path) -> Any:
     from transformers import AutoTokenizer
 
-    tokenizer = AutoTokenizer.from_pretrained(str(folder))
+    return AutoTokenizer.from_pretrained(str(folder))
+
+
+def render_chat(
+    folder: Path, conversation: Sequence[Any], add_generation_prompt: bool, **extra: Any
+) -> str:
+    """Return a conversation as transformers renders it with the files of a folder."""
+    rendered = _in_transformers(folder).apply_chat_template(
+        conversation, tokenize=False, add_generation_prompt=add_generation_prompt, **extra
+    )
+    return str(rendered)
+
+
+def _answer_chats(folder: Path, case: TextCase, reference: Reference) -> list[dict[str, Any]]:
+    """Return each chat with its text, and make sure that its ids are those of that text."""
+    tokenizer = _in_transformers(folder)
     chats = []
     for chat in case.chats:
-        rendered = tokenizer.apply_chat_template(tokenize=False, **chat)
+        rendered = render_chat(folder, **chat)
         ids = tokenizer.apply_chat_template(tokenize=True, return_dict=False, **chat)
-        if ids != reference.encode(str(rendered), add_special_tokens=False).ids:
+        if ids != reference.encode(rendered, add_special_tokens=False).ids:
             raise LockstepError(f"{case.name}: transformers adds tokens to a chat it has rendered")
         chats.append({"chat": dict(chat), "rendered": rendered})
     return chats

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from engine.errors import ModelFileError
 from engine.tokenizer.added import AddedToken
@@ -22,6 +22,8 @@ from engine.tokenizer.normalize import UnicodeForm
 from engine.tokenizer.post import PostProcessor, Template
 from engine.tokenizer.split import GPT2_WORDS, Split, Splitter
 from engine.tokenizer.stages import Stages, Surroundings
+
+T = TypeVar("T")
 
 # Words of cl100k (tiktoken) as Llama-3 has them; Qwen2 takes digits one by one.
 _CL100K_WORDS = (
@@ -52,7 +54,7 @@ _RULES = {
 }
 
 # tokenizer.ggml.token_type
-_CONTROL, _USER_DEFINED, _UNUSED = 3, 4, 5
+_NORMAL, _CONTROL, _USER_DEFINED, _UNUSED = 1, 3, 4, 5
 
 _SPECIAL_TOKENS = {
     "bos_token": "bos_token_id",
@@ -74,75 +76,99 @@ def read_gguf_tokenizer(path: Path) -> tuple[Stages, Surroundings]:
 
 def stages_from_metadata(metadata: Mapping[str, Any], source: str) -> tuple[Stages, Surroundings]:
     """Return the stages that GGUF metadata describe; `source` is for errors."""
+    return _Reader(metadata, source).read()
 
-    def ggml(key: str, default: Any = None) -> Any:
-        return metadata.get(f"tokenizer.ggml.{key}", default)
 
-    if ggml("model") != "gpt2":
-        raise ModelFileError(
-            f"{source}: tokenizer.ggml.model {ggml('model')!r} is not supported; 'gpt2' "
-            "(byte-level BPE) is"
+class _Reader:
+    """Reads the metadata of one file."""
+
+    def __init__(self, metadata: Mapping[str, Any], source: str) -> None:
+        self._metadata = metadata
+        self._source = source
+        if self._ggml("model") != "gpt2":
+            raise self._error(
+                f"model {self._ggml('model')!r} is not supported; 'gpt2' (byte-level BPE) is"
+            )
+        name = self._ggml("pre")
+        if not isinstance(name, str) or name not in _RULES:
+            raise self._error(
+                f"pre {name!r:.60} is not a split rule known here: {', '.join(_RULES)}"
+            )
+        self._rule = _RULES[name]
+        self._tokens = self._list("tokens", str)
+        self._kinds = [_NORMAL] * len(self._tokens)
+        if self._ggml("token_type") is not None:
+            self._kinds = self._list("token_type", int)
+        if len(self._kinds) != len(self._tokens):
+            raise self._error("token_type is damaged: it must have as many items as tokens")
+
+    def read(self) -> tuple[Stages, Surroundings]:
+        known = list(enumerate(zip(self._tokens, self._kinds, strict=True)))
+        stages = Stages(
+            added_tokens=tuple(
+                AddedToken(id=i, content=token, special=kind == _CONTROL, normalized=False)
+                for i, (token, kind) in known
+                if token and kind in (_CONTROL, _USER_DEFINED)
+            ),
+            normalizer=self._rule.normalizer,
+            splitter=Splitter([*map(Split, self._rule.patterns), SpellBytes()]),
+            model=self._model({token: i for i, (token, kind) in known if kind != _UNUSED}),
+            post_processor=PostProcessor(
+                [
+                    Template(
+                        self._end("bos_token_id", "add_bos_token", self._rule.add_bos),
+                        self._end("eos_token_id", "add_eos_token", False),
+                    )
+                ]
+            ),
+            decoder=ByteLevelDecoder(),
         )
-    rule = _RULES.get(ggml("pre"))
-    if rule is None:
-        raise ModelFileError(
-            f"{source}: tokenizer.ggml.pre {ggml('pre')!r} is not a split rule known here: "
-            f"{', '.join(_RULES)}"
+        ids = {name: self._id(key) for name, key in _SPECIAL_TOKENS.items()}
+        template = self._metadata.get("tokenizer.chat_template")
+        surroundings = Surroundings(
+            special_tokens={name: self._tokens[i] for name, i in ids.items() if i is not None},
+            chat_templates={"default": template} if isinstance(template, str) else {},
+            eos_ids=tuple(
+                dict.fromkeys(i for key in _END_TOKENS if (i := self._id(key)) is not None)
+            ),
         )
-    tokens = ggml("tokens", [])
-    types = ggml("token_type", [1] * len(tokens))
-    merges = ggml("merges", [])
-    if not _are_strings(tokens) or not _are_strings(merges) or len(types) != len(tokens):
-        raise ModelFileError(f"{source}: the token lists in the metadata are damaged")
+        return stages, surroundings
 
-    vocab = {t: i for i, (t, kind) in enumerate(zip(tokens, types, strict=True)) if kind != _UNUSED}
-    try:
-        model = BytePairModel(vocab, [_merge(line) for line in merges], rule.ignore_merges)
-    except (KeyError, ValueError) as error:
-        raise ModelFileError(f"{source}: the merges are damaged ({error})") from error
-    special_tokens = {
-        name: tokens[ggml(key)]
-        for name, key in _SPECIAL_TOKENS.items()
-        if isinstance(ggml(key), int) and ggml(key) < len(tokens)
-    }
-    template = metadata.get("tokenizer.chat_template")
-    stages = Stages(
-        added_tokens=tuple(
-            AddedToken(id=i, content=token, special=kind == _CONTROL, normalized=False)
-            for i, (token, kind) in enumerate(zip(tokens, types, strict=True))
-            if kind in (_CONTROL, _USER_DEFINED)
-        ),
-        normalizer=rule.normalizer,
-        splitter=Splitter([*map(Split, rule.patterns), SpellBytes()]),
-        model=model,
-        post_processor=PostProcessor(
-            [
-                Template(
-                    _ends(special_tokens, "bos_token", vocab, ggml("add_bos_token", rule.add_bos)),
-                    _ends(special_tokens, "eos_token", vocab, ggml("add_eos_token", False)),
-                )
-            ]
-        ),
-        decoder=ByteLevelDecoder(),
-    )
-    ends = dict.fromkeys(ggml(key) for key in _END_TOKENS if isinstance(ggml(key), int))
-    return stages, Surroundings(
-        special_tokens, {"default": template} if isinstance(template, str) else {}, tuple(ends)
-    )
+    def _model(self, vocab: Mapping[str, int]) -> BytePairModel:
+        try:
+            merges = [_merge(line) for line in self._list("merges", str)]
+            return BytePairModel(vocab, merges, self._rule.ignore_merges)
+        except (KeyError, ValueError) as error:
+            raise self._error(f"merges are damaged ({error})") from error
 
+    def _end(self, key: str, switch: str, default: bool) -> tuple[tuple[int, str], ...]:
+        """Return the token that stands at one end of every text, if the file wants one."""
+        token_id = self._id(key)
+        if token_id is None or not self._metadata.get(f"tokenizer.ggml.{switch}", default):
+            return ()
+        return ((token_id, self._tokens[token_id]),)
 
-def _are_strings(values: Any) -> bool:
-    return isinstance(values, list) and all(isinstance(value, str) for value in values)
+    def _id(self, key: str) -> int | None:
+        token_id = self._ggml(key)
+        if token_id is None:
+            return None
+        if type(token_id) is not int or not 0 <= token_id < len(self._tokens):
+            raise self._error(f"{key} {token_id!r:.60} is none of the {len(self._tokens)} tokens")
+        return token_id
+
+    def _list(self, key: str, of: type[T]) -> list[T]:
+        values = self._ggml(key)
+        if not isinstance(values, list) or not all(isinstance(value, of) for value in values):
+            raise self._error(f"{key} is damaged or missing: it must be a list of {of.__name__}")
+        return values
+
+    def _ggml(self, key: str) -> Any:
+        return self._metadata.get(f"tokenizer.ggml.{key}")
+
+    def _error(self, problem: str) -> ModelFileError:
+        return ModelFileError(f"{self._source}: tokenizer.ggml.{problem}")
 
 
 def _merge(line: str) -> tuple[str, str]:
     left, right = line.split(" ")
     return left, right
-
-
-def _ends(
-    special_tokens: Mapping[str, str], name: str, vocab: Mapping[str, int], wanted: bool
-) -> tuple[tuple[int, str], ...]:
-    """Return the token the template puts at one end of a text, if the file wants one."""
-    token = special_tokens.get(name, "")
-    return ((vocab[token], token),) if wanted and token in vocab else ()
