@@ -81,6 +81,7 @@ def _free_run(tokenizer: Tokenizer, golden: dict[str, Any]) -> Iterator[Question
         plain = partial(tokenizer.encode, text, add_special_tokens=False)
         yield "tokenizer.encode", text, whole, partial(tokenizer.encode, text)
         yield "tokenizer.encode", text, alone, plain
+        yield "tokenizer.encode", text, whole, partial(_ids_with_offsets, tokenizer, text)
 
 
 def _questions(tokenizer: Tokenizer, golden: dict[str, Any]) -> Iterator[Question]:
@@ -163,6 +164,10 @@ def _shown(text: str, stops: list[str], size: int) -> tuple[str, bool]:
         matcher.push(text[start : start + size])[0] for start in range(0, len(text), max(size, 1))
     ]
     return "".join([*out, matcher.flush()]), matcher.matched
+
+
+def _ids_with_offsets(tokenizer: Tokenizer, text: str) -> list[int]:
+    return tokenizer.encode_with_offsets(text).ids
 
 
 def _tokens_and_offsets(tokenizer: Tokenizer, answers: dict[str, Any]) -> tuple[Any, Any]:
