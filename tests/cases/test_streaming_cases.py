@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from functools import cache
 from itertools import product
 from pathlib import Path
 
@@ -12,18 +11,14 @@ import pytest
 
 from engine.generate.stop import StopMatcher
 from engine.tokenizer import Tokenizer
+from tests.tokenizer import real
 
 Load = Callable[[str], Tokenizer]
 
 
-@cache
-def load_once(path: Path) -> Tokenizer:
-    return Tokenizer.load(path)
-
-
 @pytest.fixture
 def load(asset: Callable[[str], Path]) -> Load:
-    return lambda name: load_once(asset(f"tokenizer-{name}"))
+    return lambda name: real.load(asset(f"tokenizer-{name}"))
 
 
 def streamed(tokenizer: Tokenizer, ids: list[int], skip: bool = False) -> list[str]:

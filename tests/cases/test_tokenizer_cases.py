@@ -7,25 +7,20 @@ import json
 import random
 import time
 from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 
 import pytest
 
 from engine.tokenizer import Tokenizer
+from tests.tokenizer import real
 from tests.tokenizer.definitions import definition, ours
 
 Load = Callable[[str], Tokenizer]
 
 
-@cache
-def load_once(path: Path) -> Tokenizer:
-    return Tokenizer.load(path)
-
-
 @pytest.fixture
 def load(asset: Callable[[str], Path]) -> Load:
-    return lambda name: load_once(asset(f"tokenizer-{name}"))
+    return lambda name: real.load(asset(f"tokenizer-{name}"))
 
 
 def plain(tokenizer: Tokenizer, text: str) -> list[int]:
@@ -175,8 +170,9 @@ def test_b09_a_run_of_letters_takes_no_more_than_n_log_n(load: Load) -> None:
     ids = plain(tokenizer, text)
     assert len(ids) == 54099
     assert hashlib.sha256(json.dumps(ids).encode()).hexdigest()[:16] == "10459cb9a1f42e8f"
-    once = min(seconds(text) for _ in range(3))
-    twice = min(seconds(text + text) for _ in range(3))
+    # Taken in turn, so that a neighbour's work on this machine meets both.
+    times = [(seconds(text), seconds(text + text)) for _ in range(5)]
+    once, twice = map(min, zip(*times, strict=True))
     assert twice / once < 3
     assert once < 15
 
@@ -248,7 +244,7 @@ def test_brief_bos_is_what_the_post_processor_says(load: Load) -> None:
 
 
 def test_brief_smollm2_prompt(asset: Callable[[str], Path]) -> None:
-    tokenizer = load_once(asset("smollm2-135m"))
+    tokenizer = real.load(asset("smollm2-135m"))
     ids = [504, 3575, 282, 4649, 314]
     assert tokenizer.encode("The capital of France is") == ids
     assert tokenizer.decode(ids) == "The capital of France is"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sysconfig
 from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from engine.tokenizer import Tokenizer
+from tests.tokenizer import real
 from tests.tokenizer.strategies import assigned, texts
 
 if TYPE_CHECKING:
@@ -29,23 +29,19 @@ EXAMPLES = {
 }
 
 
-@cache
-def pair(path: Path) -> tuple[Tokenizer, Reference]:
-    """Our tokenizer and the reference's for one file; loading takes seconds."""
-    from conformance.oracle.text import Reference
-
-    read = Reference.of_gguf if path.suffix == ".gguf" else Reference.load
-    return Tokenizer.load(path), read(path)
-
-
-@pytest.fixture(params=EXAMPLES)
+@pytest.fixture(scope="module", params=EXAMPLES)
 def name(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def both(name: str, asset: Callable[[str], Path]) -> tuple[Tokenizer, Reference]:
-    return pair(asset(name))
+    """Our tokenizer and the reference's for one file."""
+    from conformance.oracle.text import Reference
+
+    path = asset(name)
+    read = Reference.of_gguf if path.suffix == ".gguf" else Reference.load
+    return real.load(path), read(path)
 
 
 def added_tokens(tokenizer: Tokenizer) -> list[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import pytest
 
 from engine.errors import ModelFileError, RequestError
 from engine.tokenizer import Tokenizer
+from tests.tokenizer import real
 from tests.tokenizer.definitions import added, definition, ours
 
 HELLO = [{"role": "user", "content": "hello"}]
@@ -29,11 +29,6 @@ def with_template(template: str, **tokens: str) -> Tokenizer:
     return ours(definition(), chat_templates={"default": template}, special_tokens=special_tokens)
 
 
-@cache
-def load(folder: Path) -> Tokenizer:
-    return Tokenizer.load(folder)
-
-
 @pytest.mark.parametrize("name", ["llama3", "llama3_1", "qwen3", "deepseek_v3"])
 @pytest.mark.parametrize("messages", [HELLO, TALK[1:], TALK])
 @pytest.mark.parametrize("extra", [{}, {"tools": TOOLS}, {"enable_thinking": False}])
@@ -49,7 +44,7 @@ def test_real_templates_render_as_in_transformers(
 
     folder = asset(f"tokenizer-{name}")
     expected = render_chat(folder, messages, add_generation_prompt, **extra)
-    assert load(folder).render_chat(messages, add_generation_prompt, **extra) == expected
+    assert real.load(folder).render_chat(messages, add_generation_prompt, **extra) == expected
 
 
 def test_blocks_leave_no_lines_and_loops_can_be_left() -> None:
