@@ -1,0 +1,214 @@
+"""Choosing a token: greedy ties, the cuts against twins over float64, seeds, and parameters' checks."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from engine import SamplingParams
+from engine.errors import LockstepError, RequestError
+from engine.generate.sample import Sampler, processed
+from tests.engine import tiny
+
+# Few distinct values, so that ties are common.
+logit = st.sampled_from([-30.0, -3.0, -1.0, 0.0, 0.5, 1.0, 1.25, 2.0, 7.0]) | st.floats(-20, 20)
+logits = st.lists(logit, min_size=1, max_size=12)
+temperatures = st.sampled_from([0.1, 0.7, 1.0, 1.5]) | st.floats(0.05, 5)
+
+
+def shares(row: list[float]) -> list[float]:
+    """Softmax in float64; -inf has no share."""
+    top = max(row)
+    powers = [math.exp(x - top) for x in row]
+    return [p / math.fsum(powers) for p in powers]
+
+
+def twin(row: list[float], params: SamplingParams) -> list[float]:
+    """The distribution that a token is drawn from, written as the definitions read."""
+    row = [x / params.temperature for x in row]
+    if params.top_k is not None:
+        kth = sorted(row, reverse=True)[: params.top_k][-1]
+        row = [x if x >= kth else -math.inf for x in row]
+    if params.top_p is not None:
+        part = shares(row)
+        likely_first = sorted(range(len(row)), key=lambda i: (-part[i], i))
+        kept, mass = set[int](), 0.0
+        for i in likely_first:
+            if mass >= params.top_p:
+                break
+            kept.add(i)
+            mass += part[i]
+            assume(abs(mass - params.top_p) > 1e-9)  # a rounding may decide there
+        row = [x if i in kept else -math.inf for i, x in enumerate(row)]
+    if params.min_p is not None:
+        part = shares(row)
+        limit = params.min_p * max(part)
+        assume(all(abs(p - limit) > 1e-9 or p == max(part) for p in part))
+        row = [x if p >= limit else -math.inf for x, p in zip(row, part, strict=True)]
+    return shares(row)
+
+
+@given(
+    row=logits,
+    temperature=temperatures,
+    top_k=st.none() | st.integers(-1, 14),
+    top_p=st.none() | st.floats(0.01, 0.999),
+    min_p=st.none() | st.floats(0, 1),
+)
+def test_support_and_probabilities_are_those_of_the_twin(
+    row: list[float],
+    temperature: float,
+    top_k: int | None,
+    top_p: float | None,
+    min_p: float | None,
+) -> None:
+    """Each cut alone and all together, in transformers' order."""
+    params = SamplingParams(temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p)
+    row = torch.tensor(row).tolist()  # what float32 logits can be
+    want = twin(row, params)
+    got = processed(torch.tensor(row), params).softmax(-1).tolist()
+    assert [p > 0 for p in got] == [p > 0 for p in want]
+    assert got == pytest.approx(want, rel=1e-9, abs=1e-300)
+
+
+@given(row=logits)
+def test_greedy_takes_the_lowest_id_of_the_largest(row: list[float]) -> None:
+    row = torch.tensor(row).tolist()
+    for _ in range(3):
+        assert Sampler(SamplingParams())(torch.tensor(row)) == row.index(max(row))
+
+
+@given(row=logits, seed=st.integers(0, 2**63 - 1))
+def test_only_what_the_cuts_leave_is_drawn(row: list[float], seed: int) -> None:
+    params = SamplingParams(temperature=2.0, top_k=3, top_p=0.8, seed=seed)
+    left = processed(torch.tensor(row), params).isfinite()
+    sampler = Sampler(params)
+    assert all(left[sampler(torch.tensor(row))] for _ in range(5))
+
+
+def test_draws_follow_the_distribution() -> None:
+    """Chi-square with 3 degrees of freedom, its 0.999 quantile; the seed makes the outcome fixed."""
+    row = [math.log(p) for p in (0.1, 0.2, 0.3, 0.4)]
+    sampler = Sampler(SamplingParams(temperature=1.0, seed=11))
+    n = 4000
+    counts = Counter(sampler(torch.tensor(row)) for _ in range(n))
+    wanted = [0.1 * n, 0.2 * n, 0.3 * n, 0.4 * n]
+    assert sum((counts[i] - w) ** 2 / w for i, w in enumerate(wanted)) < 16.27
+
+
+@pytest.mark.parametrize("temperature", [5e-324, 1e-300, 1e-40, 1e-5])
+def test_a_temperature_near_zero_is_almost_greedy(temperature: float) -> None:
+    """Dividing before shifting gives inf - inf: NaN probabilities and a crash of the draw."""
+    row = torch.tensor([3.0, -2.0, 3.5, 1.0])
+    assert Sampler(SamplingParams(temperature=temperature))(row) == 2
+
+
+def test_top_k_keeps_all_that_tie_with_the_last() -> None:
+    kept = processed(
+        torch.tensor([1.0, 1.0, 1.0, 0.0]), SamplingParams(temperature=1.0, top_k=2)
+    ).isfinite()
+    assert kept.tolist() == [True, True, True, False]
+
+
+def test_top_p_prefers_the_lower_ids_of_equal_tokens() -> None:
+    kept = processed(torch.zeros(4), SamplingParams(temperature=1.0, top_p=0.6)).isfinite()
+    assert kept.tolist() == [True, True, True, False]
+
+
+def test_a_seed_repeats_and_does_not_touch_the_global_generator() -> None:
+    row = torch.linspace(-1, 1, 50)
+    params = SamplingParams(temperature=1.0, seed=5)
+    state = torch.random.get_rng_state()
+    first, second = Sampler(params), Sampler(params)
+    torch.manual_seed(1)
+    a = [first(row) for _ in range(10)]
+    torch.manual_seed(2)
+    b = [second(row) for _ in range(10)]
+    assert a == b
+    torch.random.set_rng_state(state)
+    Sampler(SamplingParams(temperature=1.0))(row)
+    assert torch.equal(torch.random.get_rng_state(), state)
+
+
+def test_without_a_seed_runs_differ_even_when_the_global_one_is_fixed() -> None:
+    row = torch.zeros(1000)
+    runs = set()
+    for _ in range(3):
+        torch.manual_seed(0)
+        sampler = Sampler(SamplingParams(temperature=1.0))
+        runs.add(tuple(sampler(row) for _ in range(8)))
+    assert len(runs) == 3
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("row", [[1.0, math.nan, 2.0], [1.0, math.inf], [-math.inf, -math.inf]])
+def test_logits_that_are_not_finite_are_an_error(temperature: float, row: list[float]) -> None:
+    """A NaN is the largest number to argmax: its token would come out as if it were an answer."""
+    with pytest.raises(LockstepError, match=r"logits are not finite.*try float32"):
+        Sampler(SamplingParams(temperature=temperature))(torch.tensor(row))
+
+
+BAD: tuple[tuple[dict[str, Any], str], ...] = (
+    ({"max_tokens": 0}, "max_tokens must be a whole number of at least 1, got 0"),
+    ({"max_tokens": -3}, "max_tokens .* got -3"),
+    ({"max_tokens": 2.5}, "max_tokens .* got 2.5"),
+    ({"max_tokens": "8"}, "max_tokens .* got '8'"),
+    ({"max_tokens": True}, "max_tokens .* got True"),
+    ({"max_tokens": None}, "max_tokens .* got None"),
+    ({"temperature": -0.1}, "temperature must be a number 0 or more, got -0.1"),
+    ({"temperature": math.inf}, "temperature .* got inf"),
+    ({"temperature": math.nan}, "temperature .* got nan"),
+    ({"temperature": "hot"}, "temperature .* got 'hot'"),
+    ({"temperature": None}, "temperature .* got None"),
+    ({"top_k": -2}, "top_k must be a whole number of at least -1, got -2"),
+    ({"top_k": 1.5}, "top_k .* got 1.5"),
+    ({"top_p": 0}, "top_p must be a number above 0 and at most 1, got 0"),
+    ({"top_p": 1.01}, "top_p .* got 1.01"),
+    ({"top_p": math.nan}, "top_p .* got nan"),
+    ({"min_p": -0.1}, "min_p must be a number between 0 and 1, got -0.1"),
+    ({"min_p": 2}, "min_p .* got 2"),
+    ({"min_p": "0.1"}, "min_p .* got '0.1'"),
+    ({"seed": -1}, "seed must be a whole number of at least 0, got -1"),
+    ({"seed": 2**63}, r"seed must be below 2\^63"),
+    ({"seed": 1.0}, "seed .* got 1.0"),
+    ({"logprobs": -1}, "logprobs must be a whole number of at least 0, got -1"),
+    ({"logprobs": True}, "logprobs .* got True"),
+    ({"stop": ""}, "a stop string must not be empty"),
+    ({"stop": ["a", ""]}, "a stop string must not be empty"),
+    ({"stop": [7]}, "a stop string must be a string, got 7"),
+    ({"stop": 7}, "stop must be a list, got 7"),
+    ({"stop": None}, "stop must be a list, got None"),
+    ({"stop_token_ids": 7}, "stop_token_ids must be a list, got 7"),
+    ({"stop_token_ids": ["a"]}, "a stop token id must be a whole number of at least 0, got 'a'"),
+    ({"stop_token_ids": [-1]}, "a stop token id .* got -1"),
+    ({"ignore_eos": 1}, "ignore_eos must be true or false, got 1"),
+)
+
+
+@pytest.mark.parametrize(("given_", "message"), BAD, ids=[str(given_) for given_, _ in BAD])
+def test_a_parameter_that_makes_no_sense_is_refused(given_: dict[str, Any], message: str) -> None:
+    with pytest.raises(RequestError, match=message):
+        SamplingParams(**given_)
+
+
+def test_parameters_are_tidied() -> None:
+    """One stop string may stand alone, and 0 or -1 switch top_k off, as in other engines."""
+    params = SamplingParams(stop="end", stop_token_ids=[3, 4], top_k=0)
+    assert (params.stop, params.stop_token_ids, params.top_k) == (("end",), (3, 4), None)
+    assert SamplingParams(top_k=-1).top_k is None
+    assert SamplingParams(stop=["a", "b"]).stop == ("a", "b")
+    assert hash(params) == hash(SamplingParams(stop=("end",), stop_token_ids=(3, 4)))
+
+
+@tiny.examples(20)
+@given(k=st.integers(1, 10**7))
+def test_a_top_k_beyond_the_vocabulary_cuts_nothing(k: int) -> None:
+    row = torch.tensor([0.5, 1.0, 2.0])
+    kept = processed(row, SamplingParams(temperature=1.0, top_k=k)).isfinite().sum()
+    assert int(kept) == min(k, 3)
