@@ -113,8 +113,11 @@ class Config:
             raise ModelFileError(
                 f"config.json: the rope parameters must be a table, got {given!r:.60}"
             )
-        outer = {k: self.values[k] for k in ("rope_theta", _ORIGINAL_CONTEXT) if k in self.values}
-        table = Config({**outer, **given}, self.family)
+        # Beside the table, the theta is a default, but the original context has priority.
+        values = {"rope_theta": self.values.get("rope_theta"), **given}
+        if self.values.get(_ORIGINAL_CONTEXT) is not None:
+            values[_ORIGINAL_CONTEXT] = self.values[_ORIGINAL_CONTEXT]
+        table = Config(values, self.family)
         theta = table.number("rope_theta", default_theta)
         spelling = "rope_type" if "rope_type" in given else "type"
         # Not a Hugging Face type: the GGUF reader writes it for `rope_freqs.weight`.
