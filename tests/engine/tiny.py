@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
+import pytest
 import torch
 from hypothesis import settings
 from safetensors.torch import save_file
@@ -25,6 +27,15 @@ from engine.spec import Rename, Tie
 def examples(n: int) -> settings:
     """`n` examples where the profile asks for its usual 100, and as many times more as it does."""
     return settings(max_examples=max(1, n * settings().max_examples // 100))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread() -> Iterator[None]:
+    """Models this small are slower on several threads."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 #: The model of the public cases: 4 query heads on 2 key/value heads, vocabulary 50, context 64.
@@ -45,6 +56,9 @@ CASE: dict[str, Any] = {
 CASE_IDS = [i * 7 % 50 for i in range(24)]
 
 
+Draw = Callable[[str, Sequence[int], torch.Generator], Tensor]
+
+
 def random_tensor(name: str, shape: Sequence[int], rng: torch.Generator) -> Tensor:
     """Every parameter is drawn, norms and biases too, and large enough to matter."""
     noise = torch.randn(*shape, generator=rng)
@@ -55,14 +69,33 @@ def random_tensor(name: str, shape: Sequence[int], rng: torch.Generator) -> Tens
     return noise if "embed" in name else noise * 1.5 * shape[-1] ** -0.5
 
 
-def decoder(config: Mapping[str, Any], backend_name: str = "eager", seed: int = 0) -> Decoder:
+def case_draw(spread: float) -> Draw:
+    """The public cases' way: matrices from N(0, spread), norms left at 1.
+
+    Under seed 0 it gives the weights whose greedy answer is part of case G01.
+    """
+
+    def draw(name: str, shape: Sequence[int], rng: torch.Generator) -> Tensor:
+        if len(shape) == 1:
+            return torch.ones(*shape)
+        return torch.empty(*shape).normal_(0, spread, generator=rng)
+
+    return draw
+
+
+def decoder(
+    config: Mapping[str, Any],
+    backend_name: str = "eager",
+    seed: int = 0,
+    draw: Draw = random_tensor,
+) -> Decoder:
     """A decoder of the shape of `config`; the same weights for every backend."""
     rng = torch.Generator().manual_seed(seed)
     _, spec = read_spec(config)
     made = Decoder(spec, backend(backend_name)).eval()
     for name, parameter in list(made.named_parameters()):
         owner, _, leaf = name.rpartition(".")
-        values = random_tensor(name, parameter.shape, rng)
+        values = draw(name, parameter.shape, rng)
         setattr(made.get_submodule(owner), leaf, nn.Parameter(values, requires_grad=False))
     if spec.tied_head:
         made.logits.weight = made.embed.weight
@@ -85,7 +118,7 @@ def logits(
 # -- folders ---------------------------------------------------------------------------------------
 
 
-def _tensors(config: Mapping[str, Any], seed: int) -> Iterator[tuple[str, Tensor]]:
+def _tensors(config: Mapping[str, Any], seed: int, draw: Draw) -> Iterator[tuple[str, Tensor]]:
     rng = torch.Generator().manual_seed(seed)
     _, spec = read_spec(config)
     verbs = layout(spec).verbs
@@ -96,16 +129,20 @@ def _tensors(config: Mapping[str, Any], seed: int) -> Iterator[tuple[str, Tensor
         i = parts[1] if parts[0] == "layers" else ""
         verb = verbs[name.replace(f"layers.{i}.", "layers.{i}.")]
         assert isinstance(verb, Rename | Tie)
-        yield verb.source.replace("{i}", i), random_tensor(name, parameter.shape, rng)
+        yield verb.source.replace("{i}", i), draw(name, parameter.shape, rng)
 
 
 def save_folder(
-    folder: Path, config: Mapping[str, Any], seed: int = 0, tensors: Mapping[str, Tensor] = {}
+    folder: Path,
+    config: Mapping[str, Any],
+    seed: int = 0,
+    tensors: Mapping[str, Tensor] = MappingProxyType({}),
+    draw: Draw = random_tensor,
 ) -> Path:
     """config.json and model.safetensors; `tensors` replace those that would be drawn."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(dict(config)))
-    held = {**dict(_tensors(config, seed)), **tensors}
+    held = {**dict(_tensors(config, seed, draw)), **tensors}
     save_file(held, folder / "model.safetensors", metadata={"format": "pt"})
     return folder
 
