@@ -109,9 +109,9 @@ def _check_on(
             f"{folder.name} was made with another {known.name}; {remake(golden.case)}"
         )
     prompt, *single = golden.schedule
+    engine = Engine.load(model, device=device, dtype=dtype)
     for backend, chunk in RUNS:
         say(f"{golden.case}: {backend} in {dtype}")
-        engine = Engine.load(model, device=device, dtype=dtype, backend=backend)
         candidate = EngineCandidate(engine, backend)
         schedule = chunks(prompt, chunk or prompt, len(single))
         result = trial(candidate, golden, engine.dtype, schedule, level)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from conformance.candidate import Candidate, Level, Location, Tap
+from engine.backends import backend as backend_named
 from engine.generate import Engine, SamplingParams
 from engine.probe import Probe, attached, probes
 
@@ -19,11 +20,13 @@ class EngineCandidate(Candidate):
 
     def __init__(self, engine: Engine, backend: str) -> None:
         self.engine = engine
+        self.backend = backend_named(backend)
         self.name = f"engine ({backend})"
         self.lacks = () if backend == "eager" else ("*.attn.scores", "*.attn.weights")
         self._called_at: dict[str, Location] = {}
 
     def begin(self, capacity: int) -> None:
+        self.engine.decoder.use(self.backend)
         self.cache = self.engine.new_cache(capacity)
 
     @torch.inference_mode()

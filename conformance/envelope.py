@@ -79,7 +79,7 @@ def row_errors(value: Tensor, truth: Tensor) -> RowErrors:
     else:
         count = truth.shape[-1]
     error = (value.double() - truth.double()).abs()
-    scale = truth.abs().amax(-1)
+    scale = truth.double().abs().amax(-1)
     safe = scale.clamp(min=torch.finfo(torch.float64).tiny)
     return RowErrors(
         largest=error.amax(-1) / safe,

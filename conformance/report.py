@@ -190,7 +190,7 @@ def _print_culprits(report: Report, console: Console) -> None:
         for f in t.findings
     ]
     for line in culprits[:SHOWN]:
-        console.print(Text("culprit  ", style="bold red"), Text(line), soft_wrap=True)
+        console.print(Text.assemble(("culprit  ", "bold red"), line), soft_wrap=True)
     if len(culprits) > SHOWN:
         console.print(f"... and {len(culprits) - SHOWN} more culprits; --json has them all")
     for t in report.trials:

@@ -61,6 +61,11 @@ class Decoder(nn.Module):
         ropes = {layer.attn.rope for layer in spec.layers}
         self.frequencies = {r: rope.frequencies(r).to(device) for r in ropes}
 
+    def use(self, backend: Backend) -> None:
+        """Attention by another kernel from now on, with the same weights."""
+        for layer in self.layers:
+            layer.attn.attend = backend
+
     def forward(self, ids: Tensor, cache: ContiguousCache, last_only: bool = False) -> Tensor:
         """Logits [B, T, V] of ids [B, T] (`last_only`: [B, 1, V]), read against and added to `cache`."""
         positions, keys = cache.extend(ids.shape[1])  # [T], [S]

@@ -1,0 +1,170 @@
+"""The committed goldens: the engine conforms to each, and a damaged one is refused by name."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from conformance import goldens
+from conformance.cases import CASES, REAL_CASES
+from conformance.check import run_check
+from conformance.golden import REPOSITORY_GOLDENS, Golden
+from conformance.text_cases import TEXT_CASES
+from engine.errors import ModelFileError, RequestError
+
+TINY = [case.name for case in CASES]
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    """A golden that a test may damage."""
+    return Path(shutil.copytree(REPOSITORY_GOLDENS / "llama-tied", tmp_path / "llama-tied"))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("name", TINY)
+def test_the_engine_conforms_to_a_tiny_golden(name: str, dtype: str) -> None:
+    report = run_check(None, golden=REPOSITORY_GOLDENS / name, dtype=dtype)
+    assert [c for t in report.trials for c in t.culprits] == []
+    assert report.exit_status == 0
+    golden = Golden(REPOSITORY_GOLDENS / name)
+    eager, sdpa = report.trials
+    assert eager.schedule == tuple(golden.schedule)
+    assert sdpa.schedule[0] == 5
+    assert eager.probes == len(golden.manifest["probes"]) + 1
+    assert all(0 < share <= 1 for t in report.trials for _, share in t.worst.values())
+    assert not any(not d.is_tie for t in report.trials for d in t.disagreements)
+    if dtype == "float32":
+        assert not any(t.disagreements for t in report.trials)
+
+
+@pytest.mark.parametrize("name", [case.name for case in TEXT_CASES])
+def test_the_tokenizer_conforms_to_a_text_golden(name: str) -> None:
+    report = run_check(None, golden=REPOSITORY_GOLDENS / name)
+    assert report.texts[0].findings == ()
+    assert report.exit_status == 0
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_smollm2_conforms_to_its_compact_golden(dtype: str, asset: object) -> None:
+    asset("smollm2-135m")  # type: ignore[operator]
+    report = run_check(None, golden=REPOSITORY_GOLDENS / "smollm2-135m", dtype=dtype)
+    assert report.exit_status == 0
+    assert report.trials[0].probes > 100
+    assert report.texts[0].answer is not None
+    assert report.texts[0].answer.startswith(" Paris")
+
+
+def test_every_golden_has_a_case_and_every_case_a_golden() -> None:
+    names = {folder.name for folder in goldens.inventory(REPOSITORY_GOLDENS)}
+    assert names == {case.name for case in (*CASES, *REAL_CASES, *TEXT_CASES)}
+
+
+@pytest.mark.parametrize("name", TINY)
+def test_every_parameter_of_a_tiny_golden_was_drawn(name: str) -> None:
+    """Norms of one and biases of zero hide the operations that forget them."""
+    from safetensors.torch import load_file
+
+    tensors = load_file(REPOSITORY_GOLDENS / name / "model.safetensors")
+    assert tensors
+    for parameter, values in tensors.items():
+        assert values.float().std() > 0.01, f"{parameter} is constant"
+
+
+@pytest.mark.parametrize("name", TINY)
+def test_sizes_of_a_tiny_golden_are_distinct_and_its_prompt_crosses_the_scaling(name: str) -> None:
+    config = json.loads((REPOSITORY_GOLDENS / name / "config.json").read_text())
+    heads, kv_heads, head_dim = (
+        config[k] for k in ("num_attention_heads", "num_key_value_heads", "head_dim")
+    )
+    assert head_dim * heads != config["hidden_size"]
+    assert heads != kv_heads
+    sizes = [config[k] for k in ("vocab_size", "hidden_size", "intermediate_size")]
+    sizes += [heads * head_dim, kv_heads * head_dim]
+    assert len(set(sizes)) == len(sizes)
+    rope = config["rope_parameters"]
+    prompt = Golden(REPOSITORY_GOLDENS / name).schedule[0]
+    assert prompt > rope.get("original_max_position_embeddings", 0)
+
+
+@pytest.mark.parametrize("name", TINY)
+def test_a_tiny_model_does_not_echo_its_input(name: str) -> None:
+    golden = Golden(REPOSITORY_GOLDENS / name)
+    answers = golden.truth("logits", 0, len(golden.ids)).argmax(-1)
+    assert (answers == golden.ids).float().mean() < 0.2
+
+
+@pytest.mark.parametrize("file", ["trace.safetensors", "model.safetensors", "noise.json"])
+def test_one_flipped_byte_is_found_and_its_file_named(copy: Path, file: str) -> None:
+    damaged = bytearray((copy / file).read_bytes())
+    damaged[len(damaged) // 2] ^= 1
+    (copy / file).write_bytes(damaged)
+    with pytest.raises(
+        ModelFileError, match=rf"{file} was altered.*lockstep golden capture llama-tied"
+    ):
+        run_check(None, golden=copy)
+
+
+def test_a_missing_file_is_named(copy: Path) -> None:
+    (copy / "noise.json").unlink()
+    with pytest.raises(ModelFileError, match=r"noise.json is missing; make it again with"):
+        run_check(None, golden=copy)
+
+
+def test_a_file_that_the_manifest_does_not_list_is_named(copy: Path) -> None:
+    (copy / "notes.txt").write_text("mine")
+    with pytest.raises(ModelFileError, match=r"notes.txt, which its manifest does not list"):
+        run_check(None, golden=copy)
+
+
+def test_a_golden_of_another_format_is_refused(copy: Path) -> None:
+    manifest = json.loads((copy / "manifest.json").read_text())
+    (copy / "manifest.json").write_text(json.dumps(manifest | {"format": 99}))
+    with pytest.raises(ModelFileError, match="has format 99, this version reads 1"):
+        run_check(None, golden=copy)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", "null"])
+def test_a_manifest_that_is_none_is_refused(copy: Path, text: str) -> None:
+    (copy / "manifest.json").write_text(text)
+    with pytest.raises(ModelFileError, match="is not a manifest"):
+        run_check(None, golden=copy)
+
+
+def test_a_missing_and_an_unused_golden_are_errors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "golden"
+    shutil.copytree(REPOSITORY_GOLDENS, root)
+    monkeypatch.setattr(goldens, "REPOSITORY_GOLDENS", root)
+    assert len(goldens.inventory(root)) == len(goldens.NAMES)
+    (root / "llama-of-nobody").mkdir()
+    with pytest.raises(ModelFileError, match="llama-of-nobody belongs to no case"):
+        goldens.inventory(root)
+    shutil.rmtree(root / "llama-gqa")
+    with pytest.raises(ModelFileError, match="golden capture llama-gqa"):
+        goldens.inventory(root)
+
+
+def test_a_folder_without_a_golden_says_the_command(tmp_path: Path) -> None:
+    with pytest.raises(ModelFileError, match="lockstep golden capture"):
+        run_check(None, golden=tmp_path)
+
+
+def test_an_unknown_case_or_level_is_refused() -> None:
+    with pytest.raises(RequestError, match="no case 'nonsense'; there are llama-gqa"):
+        goldens.capture(["nonsense"], None, print)
+    with pytest.raises(RequestError, match="no level 'L9'"):
+        run_check(None, level="L9")
+
+
+def test_a_model_of_another_shape_diverges_and_does_not_crash() -> None:
+    """Checking a model against somebody else's golden is a divergence in every tensor's shape."""
+    report = run_check(
+        str(REPOSITORY_GOLDENS / "llama-tied"), golden=REPOSITORY_GOLDENS / "llama-gqa"
+    )
+    assert report.exit_status == 1
+    assert "has the shape" in str(report.trials[0].culprits[0])
