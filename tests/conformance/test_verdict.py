@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 import torch
-from replay import Change, Replay
 from torch import Tensor
 
 from conformance.candidate import Level, Tap
 from conformance.golden import REPOSITORY_GOLDENS, Golden
 from conformance.lockstep import chunks
 from conformance.verdict import Trial, trial
+from tests.conformance.replay import Change, Replay
 
 TARGET = "layers.1.mlp.up"
 
