@@ -16,10 +16,13 @@ from engine.errors import LockstepError, RequestError
 from engine.generate.sample import Sampler, processed
 from tests.engine import tiny
 
-# Few distinct values, so that ties are common.
-logit = st.sampled_from([-30.0, -3.0, -1.0, 0.0, 0.5, 1.0, 1.25, 2.0, 7.0]) | st.floats(-20, 20)
+# Few distinct values, so that ties are common; multiples of 1/64, so that what is no tie stays none
+# whatever is rounded on the way to a probability.
+logit = st.sampled_from([-30.0, -3.0, -1.0, 0.0, 0.5, 1.0, 1.25, 2.0, 7.0]) | st.integers(
+    -20 * 64, 20 * 64
+).map(lambda n: n / 64)
 logits = st.lists(logit, min_size=1, max_size=12)
-temperatures = st.sampled_from([0.1, 0.7, 1.0, 1.5]) | st.floats(0.05, 5)
+temperatures = st.sampled_from([0.1, 0.7, 1.0, 1.5]) | st.floats(0.1, 5)
 
 
 def shares(row: list[float]) -> list[float]:
