@@ -40,7 +40,7 @@ def capture(names: Sequence[str], out: Path | None, say: Say) -> list[Path]:
     for name in _chosen(names):
         with tempfile.TemporaryDirectory(prefix=".making-", dir=root) as folder:
             draft = Path(folder) / name
-            _run_oracle(["case", name, str(draft), *_model_of(name)], f"{name}: ", say)
+            _run_oracle(["case", name, str(draft.resolve()), *_model_of(name)], f"{name}: ", say)
             if (root / name).exists():
                 shutil.rmtree(root / name)
             draft.rename(root / name)
@@ -50,7 +50,7 @@ def capture(names: Sequence[str], out: Path | None, say: Say) -> list[Path]:
 
 def live_golden(model: str, path: Path, out: Path, dtype: str, say: Say) -> None:
     """A golden of a model on disk, made now, for one check in `dtype`."""
-    _run_oracle(["live", model, str(path), str(out), dtype], "oracle: ", say)
+    _run_oracle(["live", model, str(path.resolve()), str(out.resolve()), dtype], "oracle: ", say)
 
 
 def inventory(root: Path) -> list[Path]:
@@ -173,22 +173,24 @@ def _run_oracle(arguments: list[str], prefix: str, say: Say) -> None:
     """Runs `python -m conformance.oracle`, passes its progress on, and its one-line error."""
     if importlib.util.find_spec("transformers") is None:
         raise LockstepError("this needs transformers: pip install 'lockstep-llm[oracle]'")
-    root = str(Path(__file__).resolve().parents[1])
-    process = subprocess.Popen(
+    root = Path(__file__).resolve().parents[1]  # a checkout need not be installed
+    last: deque[str] = deque(maxlen=20)
+    with subprocess.Popen(
         [sys.executable, "-m", "conformance.oracle", *arguments],
         stderr=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         text=True,
-        cwd=root if (Path(root) / "conformance").is_dir() else None,
-    )
-    assert process.stderr is not None
-    last: deque[str] = deque(maxlen=20)
-    for line in process.stderr:
-        last.append(line.rstrip())
-        if line.startswith("progress: "):
-            say(prefix + line.removeprefix("progress: ").rstrip())
-    status = process.wait()
-    if status == 2 and last:
+        encoding="utf-8",
+        errors="replace",
+        cwd=root,
+    ) as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            last.append(line.rstrip())
+            if line.startswith("progress: "):
+                say(prefix + line.removeprefix("progress: ").rstrip())
+    if process.returncode == 2 and last:
         raise LockstepError(last[-1].removeprefix("error: "))
-    if status != 0:
-        raise LockstepError(f"the oracle failed with status {status}: {' / '.join(last)[-600:]}")
+    if process.returncode != 0:
+        reason = " / ".join(last)[-600:]
+        raise LockstepError(f"the oracle failed with status {process.returncode}: {reason}")

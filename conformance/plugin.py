@@ -128,7 +128,7 @@ def _culprits(trial: Trial, *, cache: bool) -> Iterator[str]:
     for culprit in trial.culprits:
         if culprit.finding.probe.startswith("cache.") == cache:
             yield f"{trial.candidate}: {culprit}"
-    for finding in trial.propagated:
+    for finding in () if trial.culprits else trial.propagated:
         if finding.probe.startswith("cache.") == cache:
             yield f"{trial.candidate}: {finding} in the free run"
 

@@ -63,8 +63,9 @@ class Decoder(nn.Module):
 
     def use(self, backend: Backend) -> None:
         """Attention by another kernel from now on, with the same weights."""
-        for layer in self.layers:
-            layer.attn.attend = backend
+        for module in self.modules():
+            if isinstance(module, Attention):
+                module.attend = backend
 
     def forward(self, ids: Tensor, cache: ContiguousCache, last_only: bool = False) -> Tensor:
         """Logits [B, T, V] of ids [B, T] (`last_only`: [B, 1, V]), read against and added to `cache`."""

@@ -25,6 +25,13 @@ settings.register_profile("nightly", deadline=None, max_examples=5000, print_blo
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.getenv("CI") else "dev"))
 
 
+def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
+    """The plugin comes with the installed distribution; from a bare checkout it is loaded here."""
+    del parser
+    if not pluginmanager.has_plugin("lockstep"):
+        pluginmanager.import_plugin("conformance.plugin")
+
+
 @pytest.fixture(scope="session")
 def asset() -> Callable[[str], Path]:
     """`asset(name)` is the path of a real model or tokenizer that `lockstep fetch` knows.

@@ -6,6 +6,7 @@ import json
 import math
 import platform
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
@@ -15,21 +16,20 @@ import torch
 import transformers
 from safetensors.torch import save_file
 from torch import Tensor
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoConfig, AutoModelForCausalLM
 
 from conformance.cases import Case, RealCase
 from conformance.envelope import Noise
 from conformance.golden import Golden, sha256, write_manifest
 from conformance.lockstep import Walk, chunks, everywhere, nowhere, walk
 from conformance.oracle.model import Oracle, Variant, load
+from conformance.oracle.text import Reference
 from engine.errors import LockstepError
 
 Progress = Callable[[str], None]
 
 #: What a model of the user's own is run on: letters, digits, punctuation, another script.
-LIVE_TEXT = (
-    "The capital of France is Paris, and 1 + 1 = 2; naïve café, 東京. The capital of Italy is"
-)
+LIVE_TEXT = "1 + 1 = 2; naïve café, 東京. The capital of France is"
 LIVE_DECODE_TOKENS = 4
 LIVE_RANDOM_TOKENS = 29
 
@@ -162,35 +162,44 @@ def _up(x: float) -> float:
     return float(f"{math.ceil(x / unit) * unit:.3e}")
 
 
-def capture(
-    out: Path,
-    checkpoint: Path,
-    prompt: Tensor,
-    decode_tokens: int,
-    watch: Sequence[str],
-    dtypes: Sequence[str],
-    about: dict[str, Any],
-    trace_dtype: torch.dtype = torch.float64,
-    progress: Progress = _quiet,
-    words: Callable[[Tensor], dict[str, Any]] = lambda _: {},
-) -> Golden:
-    """Writes trace, noise and manifest of `checkpoint` into `out`, and gives the golden back.
+@dataclass(frozen=True)
+class Run:
+    """What the reference is run on, and which of its probes are kept, in which dtypes' noise."""
 
-    `words` adds to the manifest what the ids mean as text.
+    checkpoint: Path
+    prompt: Tensor
+    decode_tokens: int
+    watch: Sequence[str]
+    dtypes: Sequence[str]
+    kept_as: torch.dtype  # of the trace
+
+
+def capture(
+    run: Run,
+    out: Path,
+    about: dict[str, Any],
+    progress: Progress = _quiet,
+    words: Callable[[list[int], Any], dict[str, Any]] = lambda _ids, _model: {},
+) -> Golden:
+    """Writes trace, noise and manifest of a run into `out`, and gives the golden back.
+
+    `words` adds to the manifest what the generated ids mean as text.
     """
     # One thread: summation order, and with it the last bit, must not depend on the machine's load.
     torch.set_num_threads(1)
     progress("truth in float64")
-    model = load(checkpoint, torch.float64)
-    ids, trace = truth(model, prompt, decode_tokens, watch)
+    model = load(run.checkpoint, torch.float64)
+    ids, trace = truth(model, run.prompt, run.decode_tokens, run.watch)
+    meaning = words(ids[len(run.prompt) :].tolist(), model)
     del model
-    save_file({p: t.to(trace_dtype) for p, t in trace.items()}, out / "trace.safetensors")
+    save_file({p: t.to(run.kept_as) for p, t in trace.items()}, out / "trace.safetensors")
     manifest = {
         **about,
-        **words(ids),
+        "kind": "model",
+        **meaning,
         "ids": ids.tolist(),
-        "prompt_tokens": len(prompt),
-        "watch": list(watch),
+        "prompt_tokens": len(run.prompt),
+        "watch": list(run.watch),
         "probes": list(trace),
         "truth": "float64, eager attention, cpu",
         "margins": _margins(trace["logits"]),
@@ -200,15 +209,15 @@ def capture(
             "tokenizers": tokenizers.__version__,
             "python": platform.python_version(),
         },
-        "dtypes": list(dtypes),
+        "dtypes": list(run.dtypes),
         "ensemble": [variant.name for variant in ENSEMBLE],
     }
     write_manifest(out, manifest)
     golden = Golden(out)
     tables = {}
-    for name in dtypes:
+    for name in run.dtypes:
         dtype = getattr(torch, name)
-        model = load(checkpoint, dtype)
+        model = load(run.checkpoint, dtype)
         tables[name] = noise(golden, model, dtype, progress)
         del model
     (out / "noise.json").write_text(json.dumps(tables, separators=(",", ":")) + "\n")
@@ -228,14 +237,22 @@ def capture_case(case: Case, out: Path, progress: Progress = _quiet) -> None:
     out.mkdir(parents=True)
     tiny_checkpoint(case, out)
     golden = capture(
+        Run(
+            checkpoint=out,
+            prompt=tiny_ids(case),
+            decode_tokens=case.decode_tokens,
+            watch=("*",),
+            dtypes=("float32", "bfloat16", "float16"),
+            kept_as=torch.float64,
+        ),
         out,
-        out,
-        tiny_ids(case),
-        case.decode_tokens,
-        watch=("*",),
-        dtypes=("float32", "bfloat16", "float16"),
-        about={"case": case.name, "kind": "model", "family": case.family, "checkpoint": "."}
-        | {"seed": case.seed, "command": f"lockstep golden capture {case.name}"},
+        about={
+            "case": case.name,
+            "family": case.family,
+            "seed": case.seed,
+            "checkpoint": ".",
+            "command": f"lockstep golden capture {case.name}",
+        },
         progress=progress,
     )
     noise_of_logits = golden.envelope("free", torch.float32).noise["logits"].largest
@@ -256,16 +273,8 @@ def capture_real(case: RealCase, model: Path, out: Path, progress: Progress = _q
         "checkpoint_sha256": sha256(model),
         "command": f"lockstep golden capture {case.name}",
     }
-    _capture_text(
-        model,
-        case.text,
-        case.decode_tokens,
-        case.watch,
-        ("float32", "bfloat16"),
-        out,
-        about,
-        progress,
-    )
+    dtypes = ("float32", "bfloat16")
+    _capture_text(model, case.text, case.decode_tokens, case.watch, dtypes, out, about, progress)
 
 
 def capture_live(
@@ -286,21 +295,26 @@ def _capture_text(
     about: dict[str, Any],
     progress: Progress,
 ) -> None:
-    """Prompt ids and continuation by transformers' own tokenizer; random ids where there is none."""
-    about = {**about, "kind": "model"}
-    folder, gguf = (model.parent, model.name) if model.suffix == ".gguf" else (model, None)
-    if gguf is None and not (model / "tokenizer.json").is_file():
-        config = AutoConfig.from_pretrained(folder, local_files_only=True)
+    """Prompt and continuation by the model's own tokenizer; random ids where it has none."""
+    if model.suffix == ".gguf":
+        reference = Reference.of_gguf(model)
+    elif (model / "tokenizer.json").is_file():
+        reference = Reference.load(model)
+    else:
+        config = AutoConfig.from_pretrained(model, local_files_only=True)
         generator = torch.Generator("cpu").manual_seed(0)
         prompt = torch.randint(config.vocab_size, (LIVE_RANDOM_TOKENS,), generator=generator)
-        capture(out, model, prompt, decode_tokens, watch, dtypes, about, torch.float32, progress)
+        run = Run(model, prompt, decode_tokens, watch, dtypes, torch.float32)
+        capture(run, out, about, progress)
         return
-    tokenizer = AutoTokenizer.from_pretrained(folder, gguf_file=gguf, local_files_only=True)
-    prompt = torch.tensor(tokenizer.encode(text), dtype=torch.int64)
 
-    def words(ids: Tensor) -> dict[str, Any]:
-        ends = ids[len(prompt) :].eq(tokenizer.eos_token_id).nonzero().flatten().tolist()
-        answer = ids[len(prompt) :][: ends[0] if ends else None].tolist()
-        return {"text": text, "continuation": tokenizer.decode(answer, skip_special_tokens=True)}
+    def words(generated: list[int], loaded: Any) -> dict[str, Any]:
+        ends = loaded.generation_config.eos_token_id
+        ends = ends if isinstance(ends, list) else [ends]
+        stop = next((n for n, token in enumerate(generated) if token in ends), len(generated))
+        answer = reference.decode(generated[:stop], skip_special_tokens=True)
+        return {"text": text, "continuation": answer}
 
-    capture(out, model, prompt, decode_tokens, watch, dtypes, about, torch.float32, progress, words)
+    prompt = torch.tensor(reference.encode(text).ids, dtype=torch.int64)
+    run = Run(model, prompt, decode_tokens, watch, dtypes, torch.float32)
+    capture(run, out, about, progress, words)

@@ -20,6 +20,7 @@ from tokenizers.models import BPE
 
 from conformance.text_cases import TextCase
 from engine.errors import LockstepError
+from engine.gguf import open_gguf
 
 Pieces = list[int | str]
 
@@ -63,16 +64,18 @@ class Reference:
 
     @classmethod
     def of_gguf(cls, path: Path) -> Reference:
-        """Read the tokenizer of a SmolLM2 GGUF file as transformers does, with one correction.
+        """Read the tokenizer of a GGUF file as transformers does, with one correction.
 
         transformers takes the split rule of GPT-2 for every GGUF vocabulary of the kind "gpt2".
-        The model's own rule cuts digits out first, which shows in white space before a digit.
+        SmolLM2's own rule cuts digits out first, which shows in white space before a digit.
         """
         from transformers import AutoTokenizer
 
         converted = AutoTokenizer.from_pretrained(str(path.parent), gguf_file=path.name)
         definition = json.loads(converted.backend_tokenizer.to_str())
-        return cls({**definition, "pre_tokenizer": _SMOLLM_WORDS})
+        if open_gguf(path).metadata.get("tokenizer.ggml.pre") == "smollm":
+            definition["pre_tokenizer"] = _SMOLLM_WORDS
+        return cls(definition)
 
     def normalize(self, text: str) -> str:
         normalizer = self._whole.normalizer

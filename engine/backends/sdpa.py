@@ -20,7 +20,5 @@ def attend(
 ) -> Tensor:
     grouped = q.shape[1] != k.shape[1]
     return context(
-        F.scaled_dot_product_attention(
-            q, k, v, attn_mask=visible, scale=scale, enable_gqa=grouped
-        )
+        F.scaled_dot_product_attention(q, k, v, attn_mask=visible, scale=scale, enable_gqa=grouped)
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -26,8 +27,11 @@ def copy(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
 @pytest.mark.parametrize("name", TINY)
-def test_the_engine_conforms_to_a_tiny_golden(name: str, dtype: str) -> None:
-    report = run_check(None, golden=REPOSITORY_GOLDENS / name, dtype=dtype)
+def test_the_engine_conforms_to_a_tiny_golden(
+    name: str, dtype: str, pytestconfig: pytest.Config
+) -> None:
+    device = pytestconfig.getoption("--lockstep-device")
+    report = run_check(None, golden=REPOSITORY_GOLDENS / name, dtype=dtype, device=device)
     assert [c for t in report.trials for c in t.culprits] == []
     assert report.exit_status == 0
     golden = Golden(REPOSITORY_GOLDENS / name)
@@ -49,9 +53,13 @@ def test_the_tokenizer_conforms_to_a_text_golden(name: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_smollm2_conforms_to_its_compact_golden(dtype: str, asset: object) -> None:
-    asset("smollm2-135m")  # type: ignore[operator]
-    report = run_check(None, golden=REPOSITORY_GOLDENS / "smollm2-135m", dtype=dtype)
+def test_smollm2_conforms_to_its_compact_golden(
+    dtype: str, asset: Callable[[str], Path], pytestconfig: pytest.Config
+) -> None:
+    asset("smollm2-135m")
+    device = pytestconfig.getoption("--lockstep-device")
+    golden = REPOSITORY_GOLDENS / "smollm2-135m"
+    report = run_check(None, golden=golden, dtype=dtype, device=device)
     assert report.exit_status == 0
     assert report.trials[0].probes > 100
     assert report.texts[0].answer is not None
