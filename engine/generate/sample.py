@@ -63,8 +63,8 @@ def top_p(logits: Tensor, p: float) -> Tensor:
     Of equal tokens the lower ids count as the more likely.
     """
     shares, order = logits.softmax(-1).sort(descending=True, stable=True)
-    above = shares.cumsum(-1) - shares  # the mass of all that are more likely; 0 for the best
-    return logits.masked_fill((above >= p).scatter(-1, order, above >= p), -torch.inf)
+    cut = shares.cumsum(-1) - shares >= p  # what is more likely has p already; 0 for the best
+    return logits.masked_fill(cut.scatter(-1, order, cut), -torch.inf)
 
 
 def min_p(logits: Tensor, p: float) -> Tensor:

@@ -59,14 +59,15 @@ def test_a_prompt_longer_than_a_prefill_chunk(
     assert silent.generate(tiny.CASE_IDS, SamplingParams(max_tokens=5)).token_ids == want
 
 
-def test_a_step_computes_one_position(silent: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_step_computes_one_position(silent: Engine) -> None:
     """Decoding that runs the whole sequence again would give the same tokens, slowly."""
     sizes: list[tuple[int, ...]] = []
     handle = silent.decoder.embed.register_forward_hook(
         lambda module, args, value: sizes.append(tuple(value.shape[:2]))
     )
-    silent.generate(PROMPT, SamplingParams(max_tokens=4))
+    tokens = list(silent.tokens(PROMPT, SamplingParams(max_tokens=4)))
     handle.remove()
+    assert len(tokens) == 4
     assert sizes == [(1, 5), (1, 1), (1, 1), (1, 1)], "and nothing is computed after the last token"
 
 

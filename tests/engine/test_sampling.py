@@ -119,9 +119,18 @@ def test_top_k_keeps_all_that_tie_with_the_last() -> None:
     assert kept.tolist() == [True, True, True, False]
 
 
-def test_top_p_prefers_the_lower_ids_of_equal_tokens() -> None:
-    kept = processed(torch.zeros(4), SamplingParams(temperature=1.0, top_p=0.6)).isfinite()
-    assert kept.tolist() == [True, True, True, False]
+@pytest.mark.parametrize(("top_p", "n"), [(0.5, 2), (0.6, 3), (0.75, 3)])
+def test_top_p_stops_at_the_token_that_reaches_it_and_prefers_lower_ids(
+    top_p: float, n: int
+) -> None:
+    """Four equal tokens have exactly a quarter each."""
+    kept = processed(torch.zeros(4), SamplingParams(temperature=1.0, top_p=top_p)).isfinite()
+    assert kept.tolist() == [i < n for i in range(4)]
+
+
+def test_top_p_prefers_lower_ids_in_a_large_vocabulary_too() -> None:
+    kept = processed(torch.zeros(1 << 16), SamplingParams(temperature=1.0, top_p=0.25)).isfinite()
+    assert kept.nonzero()[:, 0].tolist() == list(range(1 << 14))
 
 
 def test_a_seed_repeats_and_does_not_touch_the_global_generator() -> None:

@@ -113,6 +113,18 @@ def test_an_end_token_frees_what_was_held_back_and_does_not_show(
     assert joined(pieces)[:3] == (shown, answer, "stop")
 
 
+def test_the_text_of_a_stop_token_does_not_show(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor does that of one that is no special token, which no detokenizer would skip."""
+    answer = engine.tokenizer.encode("go on", add_special_tokens=False)
+    script(monkeypatch, engine, answer)
+    pieces = list(engine.stream("x", SamplingParams(stop_token_ids=answer[-1:])))
+    shown = engine.tokenizer.decode(answer[:-1])
+    assert shown != "go on"
+    assert joined(pieces)[:3] == (shown, answer, "stop")
+
+
 def test_a_stop_string_completed_by_the_flush_is_a_stop(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
