@@ -29,6 +29,11 @@ from conformance.envelope import Envelope, Noise, half_step
 from engine.errors import ModelFileError
 
 FORMAT = 1
+_KEYS = {
+    "text": {"case", "command", "files", "versions"},
+    "model": {"case", "checkpoint", "command", "files", "versions"}
+    | {"ids", "prompt_tokens", "probes", "watch", "margins"},
+}
 _DERIVED = ("logprobs", "next_id")  # from the stored logits
 REPOSITORY_GOLDENS = Path(__file__).resolve().parents[1] / "golden"
 
@@ -122,10 +127,15 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     if not path.is_file():
         raise ModelFileError(f"{folder} holds no golden (no manifest.json); {remake(folder.name)}")
     try:
-        manifest: dict[str, Any] = json.loads(path.read_text())
+        manifest: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         version = manifest["format"]
+        lacking = _KEYS[manifest["kind"]] - set(manifest)
     except (ValueError, KeyError, TypeError) as error:
         raise ModelFileError(f"{path} is not a manifest: {error}; {remake(folder.name)}") from None
+    if lacking:
+        raise ModelFileError(
+            f"{path} is not a manifest: it lacks {', '.join(sorted(lacking))}; {remake(folder.name)}"
+        )
     if version != FORMAT:
         raise ModelFileError(
             f"{path} has format {version}, this version reads {FORMAT}; {remake(folder.name)}"

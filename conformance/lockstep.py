@@ -114,6 +114,8 @@ class _Watch:
         self.seen: set[str] = set()
 
     def __call__(self, probe: str, value: Tensor) -> Tensor:
+        if probe == "logits" and self.level.stands_for_all:
+            self._from_logits(value)
         if not self.level.offers(probe) or not self.golden.watches(probe):
             return value
         if probe in self.seen:
@@ -135,6 +137,13 @@ class _Watch:
         if self.hand_on(probe):
             return truth.to(value.dtype).expand(expected).clone()
         return value
+
+    def _from_logits(self, logits: Tensor) -> None:
+        """A deeper candidate judged at a shallow level shows less than it could."""
+        if self.level == Level.L2:
+            self("logprobs", logits.float().log_softmax(-1).to(logits.dtype))
+        else:
+            self("next_id", logits[:, -1].argmax(-1, keepdim=True))
 
     def _measure(self, probe: str, value: Tensor, truth: Tensor) -> None:
         if probe == "next_id":

@@ -62,7 +62,7 @@ class Engine:
         if dtype not in DTYPES:
             raise RequestError(f"no dtype {dtype!r}; there are {', '.join(DTYPES)}")
         _check_device(device)
-        checkpoint = open_checkpoint(resolve(str(model)))
+        checkpoint = open_checkpoint(resolve(model, progress))
         decoder = Decoder(checkpoint.spec, backend_named(backend), device).eval()
         load_parameters(
             decoder, checkpoint, device=torch.device(device), dtype=DTYPES[dtype], progress=progress

@@ -15,6 +15,7 @@ from conformance.check import run_check
 from conformance.golden import REPOSITORY_GOLDENS, Golden
 from conformance.text_cases import TEXT_CASES
 from engine.errors import ModelFileError, RequestError
+from engine.layers import RMSNorm
 
 TINY = [case.name for case in CASES]
 
@@ -135,7 +136,7 @@ def test_a_golden_of_another_format_is_refused(copy: Path) -> None:
         run_check(None, golden=copy)
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "{}", "null"])
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", "null", '{"format": 1, "kind": "model"}'])
 def test_a_manifest_that_is_none_is_refused(copy: Path, text: str) -> None:
     (copy / "manifest.json").write_text(text)
     with pytest.raises(ModelFileError, match="is not a manifest"):
@@ -160,6 +161,28 @@ def test_a_missing_and_an_unused_golden_are_errors(
 def test_a_folder_without_a_golden_says_the_command(tmp_path: Path) -> None:
     with pytest.raises(ModelFileError, match="lockstep golden capture"):
         run_check(None, golden=tmp_path)
+
+
+@pytest.mark.parametrize("level", ["L1", "L2", "L3", "L4", "L5"])
+def test_the_engine_conforms_at_every_level(level: str) -> None:
+    report = run_check(None, golden=REPOSITORY_GOLDENS / "llama-tied", level=level)
+    assert report.exit_status == 0
+    probes = {"L1": 0, "L2": 1, "L3": 2}.get(level)
+    assert report.trials[0].probes == probes if probes is not None else report.trials[0].probes > 30
+
+
+@pytest.mark.parametrize("level", ["L1", "L2", "L3"])
+def test_a_fault_shows_at_every_level(level: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    forward = RMSNorm.forward
+    monkeypatch.setattr(RMSNorm, "forward", lambda self, x: forward(self, x).flip(-1))
+    report = run_check(None, golden=REPOSITORY_GOLDENS / "llama-tied", level=level)
+    assert report.exit_status == 1
+
+
+def test_the_lowest_level_has_nothing_to_say_of_a_model_without_text() -> None:
+    report = run_check(None, golden=REPOSITORY_GOLDENS / "llama-tied", level="L0")
+    assert report.exit_status == 2
+    assert report.skipped == ["llama-tied: it has no text"]
 
 
 def test_an_unknown_case_or_level_is_refused() -> None:
