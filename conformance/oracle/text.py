@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import tokenizers
+from gguf import GGUFReader
 from tokenizers import AddedToken, Tokenizer
 from tokenizers.models import BPE
 
 from conformance.text_cases import TextCase
 from engine.errors import LockstepError
-from engine.gguf import open_gguf
 
 Pieces = list[int | str]
 
@@ -73,7 +73,8 @@ class Reference:
 
         converted = AutoTokenizer.from_pretrained(str(path.parent), gguf_file=path.name)
         definition = json.loads(converted.backend_tokenizer.to_str())
-        if open_gguf(path).metadata.get("tokenizer.ggml.pre") == "smollm":
+        rule = GGUFReader(path).get_field("tokenizer.ggml.pre")
+        if rule is not None and rule.contents() == "smollm":
             definition["pre_tokenizer"] = _SMOLLM_WORDS
         return cls(definition)
 
