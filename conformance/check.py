@@ -15,13 +15,13 @@ from conformance.candidate import Level
 from conformance.engine_candidate import EngineCandidate
 from conformance.golden import REPOSITORY_GOLDENS, Golden, read_manifest, remake, verify_hashes
 from conformance.goldens import inventory, live_golden
-from conformance.lockstep import chunks
+from conformance.lockstep import Choice, chunks
 from conformance.report import Report, TextTrial
 from conformance.text import TextFinding, check_text
-from conformance.verdict import Trial, trial
+from conformance.verdict import Trial, disagreements, trial
 from engine.assets import KNOWN
 from engine.errors import LockstepError, ModelFileError, RequestError
-from engine.generate import Engine
+from engine.generate import Engine, SamplingParams
 from engine.models import cached, resolve
 from engine.weights import open_checkpoint
 
@@ -88,7 +88,7 @@ def _check_folder(
         if manifest["kind"] == "text":
             say(f"{folder.name}: every stage of the tokenizer")
             verify_hashes(folder, manifest)
-            report.texts.append(TextTrial(folder.name, tuple(check_text(folder))))
+            report.texts.append(TextTrial(folder.name, "tokenizer", tuple(check_text(folder))))
             continue
         checkpoint = str(manifest["checkpoint"])
         if checkpoint in KNOWN and not cached(checkpoint):
@@ -119,6 +119,8 @@ def _check_on(
         schedule = chunks(prompt, chunk or prompt, len(single))
         trials.append(trial(candidate, golden, engine.dtype, schedule, level))
     report.trials += trials
+    if level > Level.L0:
+        report.texts.append(_check_generation(golden, engine, trials))
     if "text" not in golden.manifest:
         report.skipped += [f"{golden.case}: it has no text"] if level == Level.L0 else []
     else:
@@ -128,19 +130,48 @@ def _check_on(
             report.skipped.append(f"{golden.case}: its words, as {error}")
 
 
+def _check_generation(golden: Golden, engine: Engine, trials: Sequence[Trial]) -> TextTrial:
+    """The tokens that the engine's own loop chooses, prefill and decode, without anybody's help."""
+    prompt, expected = _prompt_and_answer(golden)
+    params = SamplingParams(max_tokens=len(expected), ignore_eos=True)
+    chosen = engine.generate(prompt, params).token_ids
+    if chosen == expected or _explained(chosen, golden, engine, trials):
+        return TextTrial(golden.case, "generation", ())
+    found = TextFinding("generate", f"{len(prompt)} ids", expected, chosen)
+    return TextTrial(golden.case, "generation", (found,))
+
+
 def _check_words(golden: Golden, engine: Engine, trials: Sequence[Trial]) -> TextTrial:
-    """The prompt's ids, and the text that greedy decoding gives unless a tie explains another."""
+    """The prompt's ids, and the text of the greedy answer up to its end token."""
     findings = []
-    text = str(golden.manifest["text"])
+    text, continuation = str(golden.manifest["text"]), golden.manifest["continuation"]
+    prompt, expected = _prompt_and_answer(golden)
     ids = engine.tokenizer.encode(text)
-    expected = golden.ids[: golden.schedule[0]].tolist()
-    if ids != expected:
-        findings.append(TextFinding("tokenizer.encode", text, expected, ids))
-    continuation = golden.manifest["continuation"]
-    answer = EngineCandidate(engine, "sdpa").text(text, len(golden.ids) - golden.schedule[0])
-    if answer != continuation and not any(t.disagreements for t in trials):
-        findings.append(TextFinding("generate", text, continuation, answer))
-    return TextTrial(golden.case, tuple(findings), answer=answer)
+    if ids != prompt:
+        findings.append(TextFinding("tokenizer.encode", text, prompt, ids))
+    answer = engine.generate(text, SamplingParams(max_tokens=len(expected)))
+    if answer.text != continuation and not _explained(answer.token_ids, golden, engine, trials):
+        findings.append(TextFinding("generate", text, continuation, answer.text))
+    return TextTrial(golden.case, "words", tuple(findings), answer.text)
+
+
+def _prompt_and_answer(golden: Golden) -> tuple[list[int], list[int]]:
+    ids, prompt = golden.ids.tolist(), golden.schedule[0]
+    return ids[:prompt], ids[prompt:]
+
+
+def _explained(
+    chosen: Sequence[int], golden: Golden, engine: Engine, trials: Sequence[Trial]
+) -> bool:
+    """Whether a greedy answer leaves the reference's at a tie, or by logits known to be wrong."""
+    if any(not d.is_tie for t in trials for d in t.disagreements):
+        return True
+    prompt, expected = _prompt_and_answer(golden)
+    for position, (ours, theirs) in enumerate(zip(chosen, expected, strict=False), len(prompt) - 1):
+        if ours != theirs:
+            envelope = golden.envelope("free", engine.dtype)
+            return disagreements([Choice(position, ours, theirs)], golden, envelope)[0].is_tie
+    return False
 
 
 def environment(device: str, dtype: str) -> dict[str, str]:

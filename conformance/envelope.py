@@ -6,7 +6,7 @@ A row is the last dimension of a probe at one token, of one head. Its error is a
 
 where r is the probe's own relative noise, measured on legal re-orderings of the oracle against its
 float64 truth, and eps the run dtype's. The same holds for the root mean square of the row's error,
-with its own r, so that a bias cannot hide under one large element. k is the only number in this
+with its own r, so that a bias cannot hide under one large element. k is the only choice in this
 policy; nobody edits a tolerance.
 """
 
@@ -39,18 +39,18 @@ class Noise:
 
 @dataclass(frozen=True)
 class Envelope:
-    """The allowances of one kind of run ("lockstep" or "free") in one dtype."""
+    """The allowances of one kind of run ("lockstep" or "free"); `floor` is the dtype's eps/2."""
 
     run: str
-    eps: float
+    floor: float
     noise: Mapping[str, Noise]
 
     def allowance(self, probe: str) -> tuple[float, float]:
         """Largest and root-mean-square error allowed in a row, relative to the row's scale."""
         noise = self.noise[probe]
         return (
-            K[self.run] * noise.largest + self.eps / 2,
-            K[self.run] * noise.rms + self.eps / 2,
+            K[self.run] * noise.largest + self.floor,
+            K[self.run] * noise.rms + self.floor,
         )
 
 
@@ -60,7 +60,6 @@ class RowErrors:
 
     largest: Tensor
     rms: Tensor
-    scale: Tensor
 
     def noise(self) -> Noise:
         return Noise(float(self.largest.max()), float(self.rms.max()), self.largest.numel())
@@ -79,15 +78,13 @@ def row_errors(value: Tensor, truth: Tensor) -> RowErrors:
     else:
         count = truth.shape[-1]
     error = (value.double() - truth.double()).abs()
-    scale = truth.double().abs().amax(-1)
-    safe = scale.clamp(min=torch.finfo(torch.float64).tiny)
+    scale = truth.double().abs().amax(-1).clamp(min=torch.finfo(torch.float64).tiny)
     return RowErrors(
-        largest=error.amax(-1) / safe,
-        rms=(error.square().sum(-1) / count).sqrt() / safe,
-        scale=scale,
+        largest=error.amax(-1) / scale,
+        rms=(error.square().sum(-1) / count).sqrt() / scale,
     )
 
 
 def half_step(dtype: torch.dtype) -> float:
-    """The machine epsilon of a run's dtype."""
-    return torch.finfo(dtype).eps
+    """Half the machine epsilon of a run's dtype: the relative error of one rounding."""
+    return torch.finfo(dtype).eps / 2

@@ -1,6 +1,7 @@
 """The golden format: a folder with the oracle's truth at every probe, its noise, and a manifest.
 
-    config.json, model.safetensors    an ordinary Hugging Face checkpoint (or `fetch` in the manifest)
+    config.json, model.safetensors    an ordinary Hugging Face checkpoint (or its name, for `lockstep fetch`,
+                                      in the manifest)
     trace.safetensors                 truth by probe: tokens on the last axis but one, over the prompt
                                       and the teacher-forced decode steps; masked scores are -inf
     noise.json                        relative noise by dtype, kind of run and probe

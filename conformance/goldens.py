@@ -148,7 +148,7 @@ def _beyond_noise(old: Golden, new: Golden) -> str | None:
             return f"the truth of {probe} moved by {off:.1e} of its scale"
     tables = [json.loads((g.folder / "noise.json").read_text()) for g in (old, new)]
     for dtype, runs in tables[0].items():
-        floor = half_step(getattr(torch, dtype)) / 2
+        floor = half_step(getattr(torch, dtype))
         for run, probes in runs.items():
             for probe, (largest, _, _) in probes.items():
                 again = tables[1][dtype][run][probe][0]

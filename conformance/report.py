@@ -15,14 +15,17 @@ from rich.text import Text
 from conformance.text import TextFinding
 from conformance.verdict import Culprit, Trial, shorten
 
-SHOWN = 12  # culprits in the terminal; the JSON report has all
+# In the terminal; the JSON report has all.
+SHOWN = 12  # culprits
+SHOWN_CHOICES = 3  # differing choices of a run
 
 
 @dataclass(frozen=True)
 class TextTrial:
-    """A text case, or the words of a real model: what was wrong at which stage."""
+    """What was wrong with a tokenizer, a generation or the words of a real model, and where."""
 
     case: str
+    what: str
     findings: tuple[TextFinding, ...]
     answer: str | None = None
 
@@ -86,7 +89,12 @@ def _trial_json(trial: Trial) -> dict[str, Any]:
 
 
 def _text_json(trial: TextTrial) -> dict[str, Any]:
-    return {"case": trial.case, "conforms": not trial.findings, "answer": trial.answer}
+    return {
+        "case": trial.case,
+        "candidate": trial.what,
+        "conforms": not trial.findings,
+        "answer": trial.answer,
+    }
 
 
 def _of(trial: Trial) -> Any:
@@ -151,7 +159,7 @@ def print_report(report: Report, console: Console) -> None:
             _mark(t.conforms),
         )
     for text in report.texts:
-        table.add_row(text.case, "text", "", "", "", "", _mark(not text.findings))
+        table.add_row(text.case, text.what, "", "", "", "", _mark(not text.findings))
     console.print(table)
     console.print(
         "worst: share of its allowance that the probe nearest to it used; above 1 is outside",
@@ -161,7 +169,7 @@ def print_report(report: Report, console: Console) -> None:
     for note in report.to_json()["skipped"]:
         console.print(f"skipped  {note}", style="yellow", markup=False)
     for t in report.trials:
-        _print_ties(t, console)
+        _print_choices(t, console)
     for text in report.texts:
         if text.answer is not None:
             console.print(Text(f"{text.case} answers: {text.answer!r}"))
@@ -202,16 +210,23 @@ def _print_culprits(report: Report, console: Console) -> None:
             console.print(line, style="dim", markup=False)
 
 
-def _print_ties(trial: Trial, console: Console) -> None:
-    for d in trial.disagreements:
-        kind = "tie" if d.is_tie else "BUG"
-        console.print(
-            f"{kind}  {trial.case}, {trial.candidate}: after position {d.position} it prefers "
-            f"{d.chosen}, the reference {d.expected}, by a margin of {d.margin:.1e} "
-            f"where {d.allowance:.1e} is allowed",
-            style="yellow" if d.is_tie else "bold red",
-            markup=False,
-        )
+def _print_choices(trial: Trial, console: Console) -> None:
+    for kind, style, found in (
+        ("BUG", "bold red", [d for d in trial.disagreements if not d.is_tie]),
+        ("tie", "yellow", [d for d in trial.disagreements if d.is_tie]),
+    ):
+        for d in found[:SHOWN_CHOICES]:
+            console.print(
+                f"{kind}  {trial.case}, {trial.candidate}: after position {d.position} it prefers "
+                f"{d.chosen}, the reference {d.expected}, by a margin of {d.margin:.1e} "
+                f"where {d.allowance:.1e} is allowed",
+                style=style,
+                markup=False,
+            )
+        if len(found) > SHOWN_CHOICES:
+            console.print(
+                f"{kind}  and at {len(found) - SHOWN_CHOICES} more positions", style=style
+            )
 
 
 def write_html(report: Report, path: Path) -> None:

@@ -66,8 +66,8 @@ class Variant:
         return ", ".join(changed) or "plain"
 
 
-def load(path: Path, dtype: torch.dtype, device: str = "cpu") -> Any:
-    """The reference model of a folder or .gguf file, in `dtype`, in evaluation mode.
+def load(path: Path, dtype: torch.dtype) -> Any:
+    """The reference model of a folder or .gguf file, in `dtype`, on the CPU, in evaluation mode.
 
     float64 keeps the float32 tables of the model's definition: only numbers are widened.
     """
@@ -83,7 +83,7 @@ def load(path: Path, dtype: torch.dtype, device: str = "cpu") -> Any:
     found = {p.dtype for p in model.parameters()}
     if found != {dtype}:
         raise RuntimeError(f"the reference was asked for {dtype} and has {found}")
-    return model.to(torch.device(device)).eval()
+    return model.eval()
 
 
 class Oracle(Candidate):
@@ -164,12 +164,11 @@ def _doors(model: Any, tap: Tap, attention: str, lead: int, pad: int) -> Iterato
                 on = hook(f"layers.{i}.{probe}", count)
                 handles.append(_watch(layer.get_submodule(path), side, on))
         previous = model.config._attn_implementation
-        with _attention(attention, show, lead, pad) as name:
-            model.config._attn_implementation = name
-            try:
-                yield
-            finally:
-                model.config._attn_implementation = previous
+        model.config._attn_implementation = _attention(attention, show, lead, pad)
+        try:
+            yield
+        finally:
+            model.config._attn_implementation = previous
     finally:
         for handle in handles:
             handle.remove()
@@ -185,11 +184,11 @@ def _watch(module: nn.Module, side: str, on: Callable[[Tensor], None]) -> Any:
     return module.register_forward_hook(after)
 
 
-@contextmanager
-def _attention(
-    kind: str, show: Callable[[str, Tensor], None], lead: int, pad: int
-) -> Iterator[str]:
-    """Registers an attention function of that kind that shows its inputs and outputs."""
+def _attention(kind: str, show: Callable[[str, Tensor], None], lead: int, pad: int) -> str:
+    """Registers an attention function of that kind that shows its inputs and outputs; its name.
+
+    The next pass of the same kind registers its own in its place.
+    """
     name = f"lockstep_{kind}"
 
     def attend(
@@ -213,7 +212,7 @@ def _attention(
 
     AttentionInterface.register(name, attend)
     AttentionMaskInterface.register(name, AttentionMaskInterface()[kind])
-    yield name
+    return name
 
 
 class _Softmax(TorchFunctionMode):
