@@ -213,7 +213,7 @@ def capture(
         "ensemble": [variant.name for variant in ENSEMBLE],
     }
     write_manifest(out, manifest)
-    golden = Golden(out)
+    golden = Golden(out)  # noise is measured against what was written, as an engine will be
     tables = {}
     for name in run.dtypes:
         dtype = getattr(torch, name)

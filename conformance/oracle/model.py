@@ -154,6 +154,7 @@ def _doors(model: Any, tap: Tap, attention: str, lead: int, pad: int) -> Iterato
 
         return on
 
+    previous = model.config._attn_implementation
     handles = []
     try:
         for path, probe in _MODEL_DOORS:
@@ -163,13 +164,10 @@ def _doors(model: Any, tap: Tap, attention: str, lead: int, pad: int) -> Iterato
                 count = getattr(model.config, heads) if heads else None
                 on = hook(f"layers.{i}.{probe}", count)
                 handles.append(_watch(layer.get_submodule(path), side, on))
-        previous = model.config._attn_implementation
         model.config._attn_implementation = _attention(attention, show, lead, pad)
-        try:
-            yield
-        finally:
-            model.config._attn_implementation = previous
+        yield
     finally:
+        model.config._attn_implementation = previous
         for handle in handles:
             handle.remove()
 
