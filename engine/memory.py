@@ -9,7 +9,10 @@ import torch
 
 
 def free_bytes(device: torch.device) -> int:
-    """Bytes that can still be allocated on `device`; on Linux without counting file caches as used."""
+    """Bytes that can still be allocated on `device`: file caches count as free.
+
+    Where the system does not say (neither CUDA nor Linux), all of its memory.
+    """
     if device.type == "cuda":
         free: int = torch.cuda.mem_get_info(device)[0]
         return free

@@ -120,6 +120,7 @@ class GroupedQueryAttention:
 
     @property
     def scale(self) -> float:
+        """What a score q·k is multiplied by: 1 / sqrt(head_dim) (Vaswani et al. 2017)."""
         return float(self.head_dim**-0.5)
 
 
@@ -137,6 +138,8 @@ class DenseMLP:
 
 @dataclass(frozen=True)
 class LayerSpec:
+    """One block: attention and feed-forward, the norm before each."""
+
     pre_attn_norm: RMSNorm
     attn: GroupedQueryAttention
     pre_mlp_norm: RMSNorm

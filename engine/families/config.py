@@ -41,6 +41,7 @@ _LARGEST = {
     "original_max_position_embeddings": 2**31,
 }
 _LARGEST_WIDTH = 2**24
+_ORIGINAL_CONTEXT = "original_max_position_embeddings"
 
 
 class Config:
@@ -99,7 +100,7 @@ class Config:
             )
         return allowed[value]
 
-    def rope(self, head_dim: int, context: int, default_theta: float = 10000.0) -> Rope:
+    def rope(self, head_dim: int, context: int) -> Rope:
         """The rotary embedding, in transformers 5's spelling or the hub's theta + `rope_scaling`."""
         if self.flag("rope_interleaved", False):
             raise ModelFileError(
@@ -118,7 +119,7 @@ class Config:
         if self.values.get(_ORIGINAL_CONTEXT) is not None:
             values[_ORIGINAL_CONTEXT] = self.values[_ORIGINAL_CONTEXT]
         table = Config(values, self.family)
-        theta = table.number("rope_theta", default_theta)
+        theta = table.number("rope_theta", 10000.0)
         spelling = "rope_type" if "rope_type" in given else "type"
         # Not a Hugging Face type: the GGUF reader writes it for `rope_freqs.weight`.
         known = {**_SCALINGS, "gguf": _divisors} if "divisors" in given else _SCALINGS
@@ -164,5 +165,4 @@ def _divisors(table: Config, context: int) -> RopeScaling | None:
     return FrequencyDivisors(tuple(divisors))
 
 
-_ORIGINAL_CONTEXT = "original_max_position_embeddings"
 _SCALINGS = {"default": _unscaled, "linear": _linear, "llama3": _llama3}

@@ -31,7 +31,7 @@ def spec(config: Config) -> ModelSpec:
     dim = config.integer("hidden_size")
     context = config.integer("max_position_embeddings", 2048)
     n_heads = config.integer("num_attention_heads")
-    head_dim = config.integer("head_dim", dim // n_heads if n_heads else 0)
+    head_dim = config.integer("head_dim", dim // n_heads)
     attention_bias = config.flag("attention_bias", False)
     norm = RMSNorm(eps=config.number("rms_norm_eps", 1e-6))
     layer = LayerSpec(

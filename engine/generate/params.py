@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any
@@ -87,6 +87,6 @@ def _integer(name: str, value: Any, least: int) -> None:
     )
 
 
-def _number(name: str, value: Any, range_: str, fits: Any) -> None:
+def _number(name: str, value: Any, range_: str, fits: Callable[[Any], bool]) -> None:
     real = isinstance(value, Real) and not isinstance(value, bool)
     _require(real and fits(value), f"{name} must be a number {range_}, got {value!r:.60}")

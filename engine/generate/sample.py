@@ -1,6 +1,7 @@
 """Logits to a token: temperature, the cuts in transformers' order and meaning, and the draw.
 
-All of it happens in float64 on the CPU, so that a seed means the same tokens on every device.
+Cuts and draw happen in float64 on the CPU, so that with one seed the same logits give the same token
+on every device.
 """
 
 from __future__ import annotations
