@@ -7,14 +7,10 @@ Names are Llama-3's: dim, n_layers, n_heads, n_kv_heads, head_dim, ffn_dim, voca
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from engine.errors import ModelFileError
-
-if TYPE_CHECKING:
-    from engine.families.config import Config
 
 
 def _require(condition: bool, message: str) -> None:
@@ -150,7 +146,8 @@ class LayerSpec:
 class ModelSpec:
     """A whole decoder. `context` is the largest number of positions it was made for.
 
-    `tied_head` is what the config asks for; the checkpoint has the last word (see `Tie`).
+    `tied_head` is what the config asks for; the checkpoint has the last word (see
+    `engine.families.family.Tie`).
     """
 
     vocab_size: int
@@ -169,77 +166,3 @@ class ModelSpec:
     @property
     def n_layers(self) -> int:
         return len(self.layers)
-
-
-# How a checkpoint's tensors become the decoder's parameters: one verb per parameter. Names may hold
-# `{i}`, the layer's number.
-
-
-@dataclass(frozen=True)
-class Rename:
-    """The parameter is the checkpoint's tensor `source`, as it stands."""
-
-    source: str
-
-
-@dataclass(frozen=True)
-class Deinterleave:
-    """Rows of each head reordered from pairs (2j, 2j+1) to halves (j, j + D/2).
-
-    GGUF files of the llama architecture store q and k with interleaved rope pairs. `heads` says
-    which head count the rows belong to; a bias is reordered likewise.
-    """
-
-    source: str
-    heads: Literal["n_heads", "n_kv_heads"]
-
-
-@dataclass(frozen=True)
-class Tie:
-    """The parameter is `source` where the checkpoint has it, else shares the parameter `target`.
-
-    Two parameters tied to each other may come from either tensor. Where both tensors are there and
-    equal they are shared; different values stay two, whatever the config says, as transformers does.
-    """
-
-    source: str
-    target: str
-
-
-Verb = Rename | Deinterleave | Tie
-
-
-@dataclass(frozen=True)
-class Layout:
-    """The verbs by parameter name, and patterns (`fnmatch`) of tensors that hold no parameter."""
-
-    verbs: Mapping[str, Verb]
-    ignored: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class GGUFNames:
-    """How a family is written in GGUF: metadata keys (without `arch.`) to config.json's keys.
-
-    `present` names config keys that no metadata declares: true where the file has that tensor.
-    """
-
-    keys: Mapping[str, str]
-    present: Mapping[str, str]
-    ignored: frozenset[str]
-    layout: Callable[[ModelSpec], Layout]
-
-
-@dataclass(frozen=True)
-class Family:
-    """One architecture: config.json to ModelSpec, and where its weights are.
-
-    `ignored` holds the config keys that are known to change nothing in the forward pass.
-    """
-
-    name: str
-    architecture: str
-    spec: Callable[[Config], ModelSpec]
-    ignored: frozenset[str]
-    layout: Callable[[ModelSpec], Layout]
-    gguf: GGUFNames | None

@@ -6,7 +6,8 @@ from typing import Any
 from engine.errors import ModelFileError
 from engine.families import llama
 from engine.families.config import HARMLESS, Config
-from engine.spec import Family, ModelSpec
+from engine.families.family import Family
+from engine.spec import ModelSpec
 
 FAMILIES: dict[str, Family] = {family.name: family for family in (llama.FAMILY,)}
 

@@ -6,25 +6,9 @@ specification for the names in GGUF files.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from engine.spec import (
-    Deinterleave,
-    DenseMLP,
-    Family,
-    GGUFNames,
-    GroupedQueryAttention,
-    LayerSpec,
-    Layout,
-    ModelSpec,
-    Rename,
-    RMSNorm,
-    Tie,
-    Verb,
-)
-
-if TYPE_CHECKING:
-    from engine.families.config import Config
+from engine.families.config import Config
+from engine.families.family import Deinterleave, Family, GGUFNames, Layout, Rename, Tie, Verb
+from engine.spec import DenseMLP, GroupedQueryAttention, LayerSpec, ModelSpec, RMSNorm
 
 
 def spec(config: Config) -> ModelSpec:

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 
 from engine.errors import ModelFileError
+from engine.families.family import GGUFNames
 from engine.gguf import GGUFFile, GGUFTensor
-from engine.spec import GGUFNames
 from engine.weights.files import few
 from engine.weights.tensors import StoredTensor
 

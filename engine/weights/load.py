@@ -15,8 +15,9 @@ import torch
 from torch import nn
 
 from engine.errors import LockstepError, ModelFileError
+from engine.families.family import Deinterleave, Layout, Rename, Tie, Verb
 from engine.progress import byte_bar
-from engine.spec import Deinterleave, Layout, ModelSpec, Rename, Tie, Verb
+from engine.spec import ModelSpec
 from engine.weights.checkpoint import Checkpoint
 from engine.weights.files import few
 

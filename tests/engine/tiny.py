@@ -20,8 +20,8 @@ from engine.backends import backend
 from engine.cache import ContiguousCache
 from engine.decoder import Decoder
 from engine.families import read_spec
+from engine.families.family import Rename, Tie
 from engine.families.llama import layout
-from engine.spec import Rename, Tie
 
 
 def examples(n: int) -> settings:
