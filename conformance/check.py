@@ -43,7 +43,8 @@ def run_check(
     """Judges the engine on MODEL, or on every golden where there is none.
 
     MODEL without `golden` is compared with transformers where that is installed, else with the
-    committed golden of that name. `cases` is a pattern that chooses among the goldens.
+    committed golden of that name. `cases` is a pattern that chooses among the goldens. Raises
+    LockstepError where there is nothing to check.
     """
     if level not in Level.__members__:
         raise RequestError(f"no level {level!r}; there are {', '.join(Level.__members__)}")
@@ -55,6 +56,8 @@ def run_check(
         _check_on(report, golden, resolve(model), device, dtype, depth, say)
     else:
         _check_folder(report, golden or REPOSITORY_GOLDENS, cases, device, dtype, depth, say)
+    if not report.trials and not report.texts:  # nobody's success, and no divergence either
+        raise LockstepError(f"nothing was checked: {'; '.join(report.skipped) or 'no such case'}")
     return report
 
 

@@ -32,6 +32,8 @@ class TextTrial:
 
 @dataclass
 class Report:
+    """What was judged, in the order in which it was; `skipped` says what could not be, and why."""
+
     environment: dict[str, str]
     trials: list[Trial] = field(default_factory=list)
     texts: list[TextTrial] = field(default_factory=list)
@@ -43,22 +45,25 @@ class Report:
 
     @property
     def exit_status(self) -> int:
-        """0 conforms, 1 diverges; nothing checked at all is nobody's success: 2."""
-        if not self.trials and not self.texts:
-            return 2
+        """0 conforms, 1 diverges."""
         return 0 if self.conforms else 1
 
-    def to_json(self) -> dict[str, Any]:
-        """The document of `lockstep check --json`."""
+    @property
+    def notes(self) -> list[str]:
+        """What was skipped: goldens and words, then the probes that a candidate cannot offer."""
         lacking = {
             f"{t.candidate} has no {', '.join(sorted({p.split('.', 2)[-1] for p in t.skipped}))}"
             for t in self.trials
             if t.skipped
         }
+        return [*self.skipped, *sorted(lacking)]
+
+    def to_json(self) -> dict[str, Any]:
+        """The document of `lockstep check --json`."""
         return {
             "verdict": "conforms" if self.conforms else "diverges",
             "cases": [_trial_json(t) for t in self.trials] + [_text_json(t) for t in self.texts],
-            "culprits": [c for t in self.trials for c in map(_of(t), t.culprits)]
+            "culprits": [_culprit_json(t, c) for t in self.trials for c in t.culprits]
             + [_finding_json(t, f) for t in self.texts for f in t.findings],
             "ties": [
                 {"case": t.case, "candidate": t.candidate, **asdict(d)}
@@ -66,7 +71,7 @@ class Report:
                 for d in t.disagreements
                 if d.is_tie
             ],
-            "skipped": [*self.skipped, *sorted(lacking)],
+            "skipped": self.notes,
             "environment": self.environment,
         }
 
@@ -97,27 +102,24 @@ def _text_json(trial: TextTrial) -> dict[str, Any]:
     }
 
 
-def _of(trial: Trial) -> Any:
-    def to_json(culprit: Culprit) -> dict[str, Any]:
-        found = culprit.finding
-        layer = found.probe.removeprefix("cache.").split(".")
-        return {
-            "case": trial.case,
-            "candidate": trial.candidate,
-            "step": found.step,
-            "probe": found.probe,
-            "layer": int(layer[1]) if layer[0] == "layers" else None,
-            "position": found.position,
-            "head": found.head,
-            "error": found.error,
-            "allowance": found.allowance,
-            "problem": found.problem,
-            "file": culprit.file and shorten(culprit.file),
-            "line": culprit.line,
-            "graft_confirms": culprit.graft_confirms,
-        }
-
-    return to_json
+def _culprit_json(trial: Trial, culprit: Culprit) -> dict[str, Any]:
+    found = culprit.finding
+    layer = found.probe.removeprefix("cache.").split(".")
+    return {
+        "case": trial.case,
+        "candidate": trial.candidate,
+        "step": found.step,
+        "probe": found.probe,
+        "layer": int(layer[1]) if layer[0] == "layers" else None,
+        "position": found.position,
+        "head": found.head,
+        "error": found.error,
+        "allowance": found.allowance,
+        "problem": found.problem,
+        "file": culprit.file and shorten(culprit.file),
+        "line": culprit.line,
+        "graft_confirms": culprit.graft_confirms,
+    }
 
 
 def _finding_json(trial: TextTrial, found: TextFinding) -> dict[str, Any]:
@@ -126,6 +128,7 @@ def _finding_json(trial: TextTrial, found: TextFinding) -> dict[str, Any]:
     )
     return {
         "case": trial.case,
+        "candidate": trial.what,
         "step": 0,
         "probe": found.stage,
         **nothing,
@@ -166,7 +169,7 @@ def print_report(report: Report, console: Console) -> None:
         style="dim",
     )
     _print_culprits(report, console)
-    for note in report.to_json()["skipped"]:
+    for note in report.notes:
         console.print(f"skipped  {note}", style="yellow", markup=False)
     for t in report.trials:
         _print_choices(t, console)
@@ -175,9 +178,7 @@ def print_report(report: Report, console: Console) -> None:
             console.print(Text(f"{text.case} answers: {text.answer!r}"))
     rows = sum(t.rows for t in report.trials)
     probes = sum(t.probes for t in report.trials)
-    if report.exit_status == 2:
-        console.print("nothing was checked", style="bold red")
-    elif report.conforms:
+    if report.conforms:
         console.print(
             f"conforms: {probes:,} probes, {rows:,} rows, every one inside its envelope",
             style="bold green",
