@@ -142,7 +142,7 @@ LLAMA = (
         "attn.context",
     ),
     _llama(
-        "scale-by-model-width",
+        "scale-of-half-a-head",
         "scales scores by half the head's width",
         "case F04",
         "spec.py",
@@ -360,7 +360,7 @@ LLAMA = (
         "generate",
     ),
     _llama(
-        "greedy-second-best",
+        "greedy-least-likely",
         "takes the least likely token for the most likely one",
         "case G04",
         "generate/sample.py",
