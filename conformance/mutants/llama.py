@@ -1,4 +1,4 @@
-"""Faults of the llama path, as engines have really shipped them."""
+"""Faults of the llama path: those that engines have shipped, by their reports, and slips against the papers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LLAMA = (
     _llama(
         "rope-pairing",
         "rotates neighbours (2j, 2j+1) instead of halves (j, j + D/2)",
-        "brief, section 2",
+        "GGUF and Meta's files, whose q and k are permuted",
         "rope.py",
         "first, second = x.chunk(2, dim=-1)",
         "first, second = x[..., 0::2], x[..., 1::2]",
@@ -44,7 +44,7 @@ LLAMA = (
     _llama(
         "rope-theta",
         "takes 10000 for the base, whatever the config says",
-        "case D08",
+        "vllm-project/vllm#42624",
         "rope.py",
         "1.0 / rope.theta**exponents",
         "1.0 / 10000.0**exponents",
@@ -53,7 +53,7 @@ LLAMA = (
     _llama(
         "rope-exponent",
         "counts pairs instead of dimensions in the exponent",
-        "case D05",
+        "pie-project/pie#603",
         "rope.py",
         "torch.arange(0, rope.dim, 2, dtype=torch.float32) / rope.dim",
         "torch.arange(rope.dim // 2, dtype=torch.float32) / rope.dim",
@@ -62,7 +62,7 @@ LLAMA = (
     _llama(
         "rope-llama3-dropped",
         "reads the llama3 scaling and does not apply it",
-        "case D01",
+        "huggingface/transformers#32330",
         "rope.py",
         "return _llama3(base, rope.scaling)",
         "return base",
@@ -71,7 +71,7 @@ LLAMA = (
     _llama(
         "rope-llama3-inverted",
         "blends the wrong way round between kept and stretched wavelengths",
-        "case D01",
+        "huggingface/transformers#32330",
         "rope.py",
         "keep = (turns - low) / (high - low)",
         "keep = (high - turns) / (high - low)",
@@ -80,7 +80,7 @@ LLAMA = (
     _llama(
         "rope-llama3-wavelength",
         "forgets 2 pi in the wavelength",
-        "case D01",
+        "huggingface/transformers#32330",
         "rope.py",
         "wavelength = 2 * math.pi / base",
         "wavelength = 1 / base",
@@ -89,7 +89,7 @@ LLAMA = (
     _llama(
         "rope-linear-dropped",
         "reads the linear scaling and does not apply it",
-        "case D01",
+        "huggingface/transformers#32330",
         "rope.py",
         "return base / factor",
         "return base",
@@ -98,7 +98,7 @@ LLAMA = (
     _llama(
         "rope-table-narrow",
         "rounds the frequencies to the model's dtype before the angle is formed",
-        "case D06",
+        "sgl-project/sglang-jax#1472",
         "rope.py",
         "positions.float()[:, None] * frequency",
         "positions.float()[:, None] * frequency.to(dtype)",
@@ -108,7 +108,7 @@ LLAMA = (
     _llama(
         "rope-offset",
         "counts positions from one: q times k hides it, the tensors do not",
-        "case C01",
+        "huggingface/transformers#43082",
         "decoder.py",
         "rope.table(f, positions, x.dtype)",
         "rope.table(f, positions + 1, x.dtype)",
@@ -117,7 +117,7 @@ LLAMA = (
     _llama(
         "positions-restart",
         "starts at position 0 again in every chunk",
-        "case C01",
+        "huggingface/transformers#43082",
         "cache/contiguous.py",
         "return held[start:], held",
         "return held[:n_new], held",
@@ -126,7 +126,7 @@ LLAMA = (
     _llama(
         "kv-heads-tiled",
         "gives query head h the key head h mod K instead of h // (H / K)",
-        "case E01",
+        "apple/axlearn#842",
         "backends/eager.py",
         "grouped = q.reshape(B, K, H // K * T, D)",
         "grouped = q.unflatten(1, (H // K, K)).transpose(1, 2).reshape(B, K, H // K * T, D)",
@@ -135,7 +135,7 @@ LLAMA = (
     _llama(
         "kv-heads-tiled-values",
         "mixes the values of the wrong key/value head",
-        "case E01",
+        "apple/axlearn#842",
         "backends/eager.py",
         "w.reshape(B, K, H // K * T, S)",
         "w.unflatten(1, (H // K, K)).transpose(1, 2).reshape(B, K, H // K * T, S)",
@@ -144,7 +144,7 @@ LLAMA = (
     _llama(
         "scale-of-half-a-head",
         "scales scores by half the head's width",
-        "case F04",
+        "NVIDIA/TensorRT-LLM#5912",
         "spec.py",
         "return float(self.head_dim**-0.5)",
         "return float((self.head_dim / 2) ** -0.5)",
@@ -153,7 +153,7 @@ LLAMA = (
     _llama(
         "mask-one-ahead",
         "lets each token see the next one",
-        "brief, section 2",
+        "Vaswani et al. 2017, section 3.2.3",
         "attention.py",
         "(k_pos <= q_pos)",
         "(k_pos <= q_pos + 1)",
@@ -162,7 +162,7 @@ LLAMA = (
     _llama(
         "mask-not-self",
         "hides each token from itself",
-        "brief, section 2",
+        "Vaswani et al. 2017, section 3.2.3",
         "attention.py",
         "(k_pos <= q_pos)",
         "(k_pos < q_pos)",
@@ -171,7 +171,7 @@ LLAMA = (
     _llama(
         "softmax-plus-one",
         "adds one to the softmax's denominator",
-        "case E09",
+        "pytorch/torchtitan#2211",
         "backends/eager.py",
         "s.softmax(dim=-1, dtype=torch.float32)",
         "(s.exp() / (1 + s.exp().sum(-1, keepdim=True)))",
@@ -180,7 +180,7 @@ LLAMA = (
     _llama(
         "residual-attention-dropped",
         "forgets the residual around attention",
-        "brief, section 1, row 3",
+        "Vaswani et al. 2017, section 3.1",
         "decoder.py",
         "self.after_attn(x + self.attn(",
         "self.after_attn(self.attn(",
@@ -189,7 +189,7 @@ LLAMA = (
     _llama(
         "residual-mlp-dropped",
         "forgets the residual around the feed-forward",
-        "brief, section 1, row 3",
+        "Vaswani et al. 2017, section 3.1",
         "decoder.py",
         "self.out(x + self.mlp(",
         "self.out(self.mlp(",
@@ -198,7 +198,7 @@ LLAMA = (
     _llama(
         "final-norm-skipped",
         "feeds the last layer straight into the head",
-        "case I01",
+        "huggingface/transformers#26142",
         "decoder.py",
         "x = self.final_norm(x[:, -1:] if last_only else x)",
         "x = x[:, -1:] if last_only else x",
@@ -207,7 +207,7 @@ LLAMA = (
     _llama(
         "activation-gelu",
         "takes gelu for silu",
-        "families, section 1.1",
+        "Gemma's definition in transformers",
         "layers.py",
         "F.silu(self.gate(x)) * self.up(x)",
         "F.gelu(self.gate(x)) * self.up(x)",
@@ -216,7 +216,7 @@ LLAMA = (
     _llama(
         "gate-up-swapped",
         "activates the up projection instead of the gate",
-        "case F08",
+        "Shazeer 2020, SwiGLU",
         "layers.py",
         "F.silu(self.gate(x)) * self.up(x)",
         "self.gate(x) * F.silu(self.up(x))",
@@ -225,7 +225,7 @@ LLAMA = (
     _llama(
         "bias-dropped",
         "loads every bias and adds none",
-        "case F05",
+        "sbryngelson/ANEForge#253",
         "layers.py",
         "F.linear(x, self.weight, self.bias)",
         "F.linear(x, self.weight)",
@@ -234,7 +234,7 @@ LLAMA = (
     _llama(
         "embedding-scaled",
         "multiplies embeddings by the root of the width, as Gemma does",
-        "families, section 1.1",
+        "Gemma's definition in transformers",
         "layers.py",
         "return F.embedding(ids, self.weight)",
         "return F.embedding(ids, self.weight) * self.weight.shape[1] ** 0.5",
@@ -243,7 +243,7 @@ LLAMA = (
     _llama(
         "norm-eps",
         "takes 1e-6 for eps, whatever the config says",
-        "case E07",
+        "InternLM/lmdeploy#2842",
         "layers.py",
         "+ self.eps)",
         "+ 1e-6)",
@@ -252,7 +252,7 @@ LLAMA = (
     _llama(
         "norm-eps-outside",
         "adds eps outside the root",
-        "case E07",
+        "InternLM/lmdeploy#2842",
         "layers.py",
         "torch.rsqrt(wide.square().mean(-1, keepdim=True) + self.eps)",
         "(1 / (wide.square().mean(-1, keepdim=True).sqrt() + self.eps))",
@@ -261,7 +261,7 @@ LLAMA = (
     _llama(
         "norm-centred",
         "subtracts the mean from the variance, as a layer norm does",
-        "families, section 1.1",
+        "Ba et al. 2016",
         "layers.py",
         "wide.square().mean(-1, keepdim=True)",
         "wide.var(-1, keepdim=True, unbiased=False)",
@@ -270,7 +270,7 @@ LLAMA = (
     _llama(
         "norm-one-plus-weight",
         "multiplies by one plus the weight, as Gemma does",
-        "case E07",
+        "InternLM/lmdeploy#2842",
         "layers.py",
         "return self.weight * normed",
         "return (1 + self.weight) * normed",
@@ -279,7 +279,7 @@ LLAMA = (
     _llama(
         "norms-exchanged",
         "takes the pre-MLP norm for the pre-attention one",
-        "families, section 1.1, footnote",
+        "transformers, whose post_attention_layernorm means two norms",
         "families/llama.py",
         '"layers.{i}.pre_attn_norm.weight": Rename(block + "input_layernorm.weight"),\n'
         '        "layers.{i}.pre_mlp_norm.weight": Rename(block + "post_attention_layernorm.weight"),',
@@ -290,7 +290,7 @@ LLAMA = (
     _llama(
         "heads-interleaved",
         "cuts the projection into heads the wrong way round",
-        "brief, section 2",
+        "Vaswani et al. 2017, section 3.2.2",
         "layers.py",
         "view(B, T, self.heads, -1).transpose(1, 2)",
         "view(B, T, -1, self.heads).movedim(-1, 1)",
@@ -299,7 +299,7 @@ LLAMA = (
     _llama(
         "heads-merged-unturned",
         "flattens heads without bringing the tokens to the front",
-        "brief, section 2",
+        "Vaswani et al. 2017, section 3.2.2",
         "layers.py",
         "x.transpose(1, 2).flatten(2)",
         "x.reshape(x.shape[0], x.shape[2], -1)",
@@ -308,7 +308,7 @@ LLAMA = (
     _llama(
         "head-not-tied",
         "leaves a tied head at zero",
-        "brief, section 2",
+        "Press and Wolf 2017",
         "weights/load.py",
         "_set(decoder, name, there)",
         "_set(decoder, name, nn.Parameter(torch.zeros_like(there), requires_grad=False))",
@@ -317,7 +317,7 @@ LLAMA = (
     _llama(
         "cache-stale-slot",
         "writes each step's keys one slot too early",
-        "case C03",
+        "huggingface/transformers#37574",
         "cache/contiguous.py",
         "self.keys[:, :, start:stop] = k",
         "self.keys[:, :, max(start - 1, 0) : max(start - 1, 0) + stop - start] = k",
@@ -326,7 +326,7 @@ LLAMA = (
     _llama(
         "cache-values-are-keys",
         "stores the keys as values",
-        "case C01",
+        "huggingface/transformers#43082",
         "cache/contiguous.py",
         "self.values[:, :, start:stop] = v",
         "self.values[:, :, start:stop] = k",
@@ -335,7 +335,7 @@ LLAMA = (
     _llama(
         "cache-not-advanced",
         "writes every step over the first slots",
-        "case C06",
+        "ggml-org/llama.cpp#27148",
         "cache/contiguous.py",
         "        self.length = stop\n        return self.k(",
         "        self.length = start\n        return self.k(",
@@ -344,7 +344,7 @@ LLAMA = (
     _llama(
         "decode-feeds-the-prompt",
         "feeds the prompt's last token instead of the one just chosen",
-        "case C01",
+        "huggingface/transformers#43082",
         "generate/engine.py",
         "logits = self.decode(token, cache)",
         "logits = self.decode(ids[-1], cache)",
@@ -353,7 +353,7 @@ LLAMA = (
     _llama(
         "first-position-sampled",
         "samples from the prompt's first position",
-        "case G07",
+        "invented for this catalogue",
         "decoder.py",
         "x[:, -1:] if last_only else x",
         "x[:, :1] if last_only else x",
@@ -362,7 +362,7 @@ LLAMA = (
     _llama(
         "greedy-least-likely",
         "takes the least likely token for the most likely one",
-        "case G04",
+        "invented for this catalogue",
         "generate/sample.py",
         "logits.argmax()",
         "logits.argmin()",
@@ -371,7 +371,7 @@ LLAMA = (
     _llama(
         "gguf-rope-interleaved",
         "takes q and k from a GGUF file as they stand",
-        "brief, section 2",
+        "llama.cpp, convert_hf_to_gguf.py",
         "weights/load.py",
         "return deinterleave(tensor, rule.heads)",
         "return tensor",
@@ -381,7 +381,7 @@ LLAMA = (
     _llama(
         "gguf-heads",
         "reorders the rows of q by the number of key/value heads",
-        "brief, section 2",
+        "llama.cpp, convert_hf_to_gguf.py",
         "weights/load.py",
         'attn.n_heads if verb.heads == "n_heads" else attn.n_kv_heads',
         "attn.n_kv_heads",

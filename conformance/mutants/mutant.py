@@ -10,7 +10,8 @@ class Mutant:
     """`old` stands exactly once in `file`; `expected` lists the operations to blame, and no others.
 
     Operations are probes without layer numbers (`attn.q_rope`) or stages (`tokenizer.merge`),
-    separated by spaces. `dtype` is the run in which the fault shows.
+    separated by spaces. `source` is a report of the fault (repository#issue), or the paper, file or
+    library that it violates. `dtype` is the run in which the fault shows.
     """
 
     id: str

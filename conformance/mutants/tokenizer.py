@@ -1,4 +1,4 @@
-"""Faults of the tokenizer, the stream and the stop strings, as engines have really shipped them."""
+"""Faults of the tokenizer, the stream and the stop strings: reported ones, and slips against the formats."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TOKENIZER = (
     _mutant(
         "merge-longest",
         "merges the longest pair first",
-        "brief, section 2",
+        "Sennrich et al. 2016, section 3.2",
         "tokenizer/bpe.py",
         "for rank, (left, right) in enumerate(merges):",
         "for rank, (left, right) in enumerate(sorted(merges, key=lambda m: -len(m[0] + m[1]))):",
@@ -25,7 +25,7 @@ TOKENIZER = (
     _mutant(
         "merge-by-id",
         "takes the vocabulary's ids for merge ranks",
-        "case B13",
+        "ggml-org/llama.cpp#24034",
         "tokenizer/bpe.py",
         "for rank, (left, right) in enumerate(merges):",
         "for rank, (left, right) in enumerate(sorted(merges, key=lambda m: vocab[m[0] + m[1]])):",
@@ -34,7 +34,7 @@ TOKENIZER = (
     _mutant(
         "merge-rightmost",
         "merges the rightmost of equal pairs",
-        "case B13",
+        "ggml-org/llama.cpp#24034",
         "tokenizer/bpe.py",
         "rank, i = divmod(heappop(candidates), size)",
         "rank = min(candidates) // size; "
@@ -44,7 +44,7 @@ TOKENIZER = (
     _mutant(
         "merge-one-pass",
         "does not look again at the neighbours of a new symbol",
-        "case B13",
+        "ggml-org/llama.cpp#24034",
         "tokenizer/bpe.py",
         "heappush(candidates, new_rank * size + left)",
         "pass",
@@ -53,7 +53,7 @@ TOKENIZER = (
     _mutant(
         "ignore-merges-off",
         "merges even where the file says that whole words are taken",
-        "case B01",
+        "ggml-org/llama.cpp#7193",
         "tokenizer/bpe.py",
         "if self._ignore_merges and word in self.vocab:",
         "if False:",
@@ -62,7 +62,7 @@ TOKENIZER = (
     _mutant(
         "ignore-merges-always",
         "takes whole words from the vocabulary, whatever the file says",
-        "case B01",
+        "ggml-org/llama.cpp#7193",
         "tokenizer/bpe.py",
         "if self._ignore_merges and word in self.vocab:",
         "if word in self.vocab:",
@@ -71,7 +71,7 @@ TOKENIZER = (
     _mutant(
         "unknown-byte-is-zero",
         "takes id 0 for a byte that is no token",
-        "brief, section 2",
+        "SmolLM2's vocabulary, which lacks 21 bytes",
         "tokenizer/bpe.py",
         "[self.vocab.get(character) for character in word]",
         "[self.vocab.get(character, 0) for character in word]",
@@ -80,7 +80,7 @@ TOKENIZER = (
     _mutant(
         "nfc-dropped",
         "reads the normalizer and does not apply it",
-        "case B02",
+        "zspacelabs/wordchipper#387",
         "tokenizer/load.py",
         "return UnicodeForm(form)",
         "return Chain()",
@@ -89,7 +89,7 @@ TOKENIZER = (
     _mutant(
         "nfkc-for-nfc",
         "normalises to the compatibility form",
-        "case B02",
+        "zspacelabs/wordchipper#387",
         "tokenizer/load.py",
         "return UnicodeForm(form)",
         'return UnicodeForm("NFKC")',
@@ -98,7 +98,7 @@ TOKENIZER = (
     _mutant(
         "text-stripped",
         "strips the text and makes newlines spaces",
-        "brief, section 2",
+        "Llama-3's tokenizer.json, which has no normalizer",
         "tokenizer/normalize.py",
         "return unicodedata.normalize(self.form, text)",
         'return unicodedata.normalize(self.form, text).strip().replace("\\n", " ")',
@@ -107,7 +107,7 @@ TOKENIZER = (
     _mutant(
         "added-special-alone",
         "looks for special tokens only, and not for the others that were added",
-        "case A09",
+        "openvinotoolkit/model_server#4168",
         "tokenizer/tokenizer.py",
         "AddedTokens(token for token in tokens if not token.normalized)",
         "AddedTokens(token for token in tokens if not token.normalized and token.special)",
@@ -116,7 +116,7 @@ TOKENIZER = (
     _mutant(
         "added-first-match",
         "takes the first added token that matches instead of the longest",
-        "case A09",
+        "openvinotoolkit/model_server#4168",
         "tokenizer/added.py",
         "sorted(self._tokens, key=len, reverse=True)",
         "list(self._tokens)",
@@ -152,7 +152,7 @@ TOKENIZER = (
     _mutant(
         "digits-in-threes",
         "takes digits in threes where they stand alone",
-        "case B03",
+        "kekzl/imp#660",
         "tokenizer/split.py",
         "self._pattern = regex.compile(pattern, ",
         'self._pattern = regex.compile(pattern.replace(r"\\p{N}|", r"\\p{N}{1,3}|"), ',
@@ -161,7 +161,7 @@ TOKENIZER = (
     _mutant(
         "digits-in-runs",
         "takes a run of digits for one word where each is one",
-        "case B03",
+        "kekzl/imp#660",
         "tokenizer/load.py",
         'run = "" if spec.get("individual_digits", False) else "+"',
         'run = "+"',
@@ -170,7 +170,7 @@ TOKENIZER = (
     _mutant(
         "digits-ascii",
         "takes only 0 to 9 for digits",
-        "case B03",
+        "kekzl/imp#660",
         "tokenizer/split.py",
         "self._pattern = regex.compile(pattern, ",
         'self._pattern = regex.compile(pattern.replace(r"\\p{N}]", "0-9]").replace(r"\\p{N}", "[0-9]"), ',
@@ -179,7 +179,7 @@ TOKENIZER = (
     _mutant(
         "one-pattern-for-all",
         "splits every text by GPT-2's pattern",
-        "case B03",
+        "kekzl/imp#660",
         "tokenizer/load.py",
         "return Split(text, behavior, invert)",
         "return Split(GPT2_WORDS, behavior, invert)",
@@ -197,7 +197,7 @@ TOKENIZER = (
     _mutant(
         "bos-dropped",
         "never adds the tokens of the post-processor",
-        "brief, section 2",
+        "Llama-3.1's tokenizer.json",
         "tokenizer/post.py",
         "if add_special_tokens or not isinstance(step, Template):",
         "if not isinstance(step, Template):",
@@ -206,7 +206,7 @@ TOKENIZER = (
     _mutant(
         "bos-doubled",
         "adds BOS twice",
-        "case B08",
+        "vllm-project/vllm#27515",
         "tokenizer/post.py",
         "[*(i for i, _ in self.before), *encoding.ids,",
         "[*(i for i, _ in self.before * 2), *encoding.ids,",
@@ -215,7 +215,7 @@ TOKENIZER = (
     _mutant(
         "bos-on-request-alone",
         "leaves BOS out of an ordinary prompt",
-        "brief, section 2",
+        "Llama-3.1's tokenizer.json",
         "tokenizer/tokenizer.py",
         "def encode(self, text: str, add_special_tokens: bool = True)",
         "def encode(self, text: str, add_special_tokens: bool = False)",
@@ -224,7 +224,7 @@ TOKENIZER = (
     _mutant(
         "bos-after-template",
         "adds BOS to a chat whose template has written it",
-        "case B08",
+        "vllm-project/vllm#27515",
         "tokenizer/tokenizer.py",
         "return self.encode(text, add_special_tokens=False)",
         "return self.encode(text)",
@@ -260,7 +260,7 @@ TOKENIZER = (
     _mutant(
         "skip-all-added",
         "skips every added token, and with them what clients need to see",
-        "case A09",
+        "openvinotoolkit/model_server#4168",
         "tokenizer/tokenizer.py",
         "{token.id for token in tokens if token.special}",
         "{token.id for token in tokens}",
@@ -269,7 +269,7 @@ TOKENIZER = (
     _mutant(
         "skip-nothing",
         "shows special tokens to a client that did not ask for them",
-        "case A09",
+        "openvinotoolkit/model_server#4168",
         "tokenizer/tokenizer.py",
         "if skip_special_tokens and token_id in self._special:",
         "if False:",
@@ -278,7 +278,7 @@ TOKENIZER = (
     _mutant(
         "decode-ignores-bad-bytes",
         "drops bytes that are no text instead of showing U+FFFD",
-        "case A10",
+        "antirez/ds4#815",
         "tokenizer/decode.py",
         '.decode("utf-8", errors="replace")',
         '.decode("utf-8", errors="ignore")',
@@ -287,7 +287,7 @@ TOKENIZER = (
     _mutant(
         "unknown-id-crashes",
         "fails at an id that the model has and the vocabulary lacks",
-        "case B12",
+        "pegainfer-project/pegainfer#673",
         "tokenizer/tokenizer.py",
         "            return None\n        return self._tokens.get(token_id)",
         "            return None\n        return self._tokens[token_id]",
@@ -296,7 +296,7 @@ TOKENIZER = (
     _mutant(
         "stream-half-characters",
         "turns each token into text on its own",
-        "case A01",
+        "waybarrios/vllm-mlx#109",
         "tokenizer/decode.py",
         "return self._decoder.decode(bytes_of(token))",
         'return bytes_of(token).decode("utf-8", errors="replace")',
@@ -305,7 +305,7 @@ TOKENIZER = (
     _mutant(
         "stream-loses-tail",
         "forgets what is held back when the stream ends",
-        "case A10",
+        "antirez/ds4#815",
         "tokenizer/decode.py",
         'text = self._decoder.decode(b"", final=True)',
         'text = ""',
@@ -314,7 +314,7 @@ TOKENIZER = (
     _mutant(
         "stream-waits",
         "shows nothing before the end",
-        "case A03",
+        "sgl-project/sglang#34852",
         "tokenizer/stream.py",
         'return "" if token is None else self._text.push(token)',
         'self._all = getattr(self, "_all", ""); '
@@ -324,7 +324,7 @@ TOKENIZER = (
     _mutant(
         "stop-beginning-leaks",
         "sends the beginning of a stop string before it knows better",
-        "case A07",
+        "vllm-project/vllm#3574",
         "generate/stop.py",
         "safe = len(held) - max((stop.seen for stop in self._stops), default=0)",
         "safe = len(held)",
@@ -333,7 +333,7 @@ TOKENIZER = (
     _mutant(
         "stop-within-pieces",
         "looks for stop strings in each piece alone",
-        "case A07",
+        "vllm-project/vllm#3574",
         "generate/stop.py",
         "        held = self._held + text\n",
         "        held = self._held + text\n"
@@ -343,7 +343,7 @@ TOKENIZER = (
     _mutant(
         "stop-rest-leaks",
         "sends what follows a stop string in the same piece",
-        "case A07",
+        "vllm-project/vllm#3574",
         "generate/stop.py",
         "return held[: end - found[0]], True",
         "return held[: end - found[0]] + held[end:], True",
@@ -352,7 +352,7 @@ TOKENIZER = (
     _mutant(
         "stop-no-restart",
         "starts afresh after a mismatch and misses overlapping beginnings",
-        "case A07",
+        "vllm-project/vllm#3574",
         "generate/stop.py",
         "seen = self._shorter[seen]",
         "seen = 0",
@@ -361,7 +361,7 @@ TOKENIZER = (
     _mutant(
         "chat-untrimmed",
         "leaves the lines that hold a template's blocks",
-        "case B08",
+        "vllm-project/vllm#27515",
         "tokenizer/chat.py",
         "trim_blocks=True, lstrip_blocks=True",
         "trim_blocks=False, lstrip_blocks=True",
@@ -370,7 +370,7 @@ TOKENIZER = (
     _mutant(
         "chat-indented",
         "leaves the white space before a template's blocks",
-        "case B08",
+        "vllm-project/vllm#27515",
         "tokenizer/chat.py",
         "trim_blocks=True, lstrip_blocks=True",
         "trim_blocks=True, lstrip_blocks=False",

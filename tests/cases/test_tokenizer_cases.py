@@ -219,7 +219,7 @@ def test_b13_merges_go_by_rank_and_leftmost_first(
         assert [tokenizer.id_to_token(i) for i in tokenizer.encode(word)] == tokens
 
 
-def test_brief_llama3_facts(load: Load) -> None:
+def test_llama3_ids_that_are_often_told_wrong(load: Load) -> None:
     """What an article says of Llama-3's tokenizer, and what its file says."""
     tokenizer = load("llama3")
     facts = {
@@ -238,12 +238,12 @@ def test_brief_llama3_facts(load: Load) -> None:
     assert tokenizer.token_to_id("<|end_of_text|>") == 128001
 
 
-def test_brief_bos_is_what_the_post_processor_says(load: Load) -> None:
+def test_bos_is_what_the_post_processor_says(load: Load) -> None:
     assert load("llama3").encode("a") == [64]
     assert load("llama3_1").encode("a") == [128000, 64]
 
 
-def test_brief_smollm2_prompt(asset: Callable[[str], Path]) -> None:
+def test_smollm2_prompt(asset: Callable[[str], Path]) -> None:
     tokenizer = real.load(asset("smollm2-135m"))
     ids = [504, 3575, 282, 4649, 314]
     assert tokenizer.encode("The capital of France is") == ids
