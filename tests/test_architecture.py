@@ -207,7 +207,7 @@ LAWS = (
     ),
     Law(
         tokenizer_has_no_torch,
-        r"engine/(tokenizer/.*|models\.py|gguf\.py|errors\.py)",
+        r"engine/(tokenizer/.*|models\.py|gguf\.py|files\.py|errors\.py)",
         bites=(
             ("engine/tokenizer/a.py", "import torch"),
             ("engine/tokenizer/a.py", "def f():\n    from torch import tensor"),

@@ -122,7 +122,7 @@ def test_a_chat_ends_at_the_models_own_end_of_turn(engine: Engine) -> None:
     assert "<|im_end|>" not in answer.text
 
 
-def test_the_spec_of_the_file_is_that_of_the_brief(engine: Engine) -> None:
+def test_the_spec_of_the_file_is_that_of_the_model(engine: Engine) -> None:
     attn = engine.spec.layers[0].attn
     assert (engine.spec.n_layers, engine.spec.dim, engine.spec.vocab_size) == (30, 576, 49152)
     assert (attn.n_heads, attn.n_kv_heads, attn.head_dim) == (9, 3, 64)

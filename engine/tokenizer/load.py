@@ -7,7 +7,6 @@ Source: the format as the tokenizers library 0.23 writes it.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from typing import Any
 import regex
 
 from engine.errors import ModelFileError
+from engine.files import read_json
 from engine.tokenizer.added import AddedToken
 from engine.tokenizer.aligned import Chain, Rewrite
 from engine.tokenizer.alphabet import CHARACTERS, SpellBytes
@@ -27,19 +27,6 @@ from engine.tokenizer.stages import Stages, Surroundings
 
 # Constructs that Ruby's syntax, in which these patterns are written, reads in another way.
 _FOREIGN_REGEX = regex.compile(r"\\[hHRXKG]|&&|\(\?[a-z]*m|\[\[:")
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """Return the object in a JSON file."""
-    try:
-        data = json.loads(path.read_bytes())
-    except OSError as error:
-        raise ModelFileError(f"{path} cannot be read: {error.strerror}") from error
-    except (ValueError, RecursionError) as error:
-        raise ModelFileError(f"{path} is not valid JSON: fetch it again") from error
-    if not isinstance(data, dict):
-        raise ModelFileError(f"{path} must hold a JSON object")
-    return data
 
 
 def stages_from_json(data: Mapping[str, Any], source: str) -> Stages:

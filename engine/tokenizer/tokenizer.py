@@ -10,12 +10,13 @@ from typing import Any
 import regex
 
 from engine.errors import ModelFileError, RequestError
+from engine.files import read_json
 from engine.tokenizer.added import AddedTokens
 from engine.tokenizer.aligned import Aligned, Encoding
 from engine.tokenizer.bpe import WordCache
 from engine.tokenizer.chat import ChatTemplate
 from engine.tokenizer.gguf import read_gguf_tokenizer
-from engine.tokenizer.load import read_json, stages_from_json, surroundings_from_folder
+from engine.tokenizer.load import stages_from_json, surroundings_from_folder
 from engine.tokenizer.stages import Stages, Surroundings
 from engine.tokenizer.stream import TokenStream
 

@@ -12,9 +12,9 @@ import torch
 from engine.errors import ModelFileError
 from engine.families import FAMILIES, read_spec
 from engine.families.family import Family, Layout
+from engine.files import read_json
 from engine.gguf import open_gguf
 from engine.spec import ModelSpec
-from engine.weights.files import read_json
 from engine.weights.gguf import GGUFTensors, architecture, config_of
 from engine.weights.safetensors import SafetensorsFolder
 from engine.weights.tensors import StoredTensor, TensorSource

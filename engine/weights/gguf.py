@@ -14,8 +14,8 @@ import torch
 
 from engine.errors import ModelFileError
 from engine.families.family import GGUFNames
+from engine.files import few
 from engine.gguf import GGUFFile, GGUFTensor
-from engine.weights.files import few
 from engine.weights.tensors import StoredTensor
 
 _PLAIN = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}

@@ -16,10 +16,10 @@ from torch import nn
 
 from engine.errors import LockstepError, ModelFileError
 from engine.families.family import Deinterleave, Layout, Rename, Tie, Verb
+from engine.files import few
 from engine.progress import byte_bar
 from engine.spec import ModelSpec
 from engine.weights.checkpoint import Checkpoint
-from engine.weights.files import few
 
 _LAYER = re.compile(r"^layers\.(\d+)\.")
 # Below this size reading takes less time than it takes to look at a bar.

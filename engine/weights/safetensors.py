@@ -14,7 +14,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 
 from engine.errors import ModelFileError
-from engine.weights.files import few, read_json
+from engine.files import few, read_json
 from engine.weights.tensors import StoredTensor
 
 SINGLE = "model.safetensors"

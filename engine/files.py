@@ -1,4 +1,4 @@
-"""Small helpers of this room: JSON files that must be objects, and long lists said shortly."""
+"""What every reader of a model's files needs: JSON files that hold an object, long lists said shortly."""
 
 from __future__ import annotations
 
