@@ -13,6 +13,7 @@ from conformance.candidate import Candidate, Level
 from conformance.envelope import Envelope
 from conformance.golden import Golden
 from conformance.lockstep import Choice, Measurement, Walk, everywhere, graft_at, nowhere, walk
+from engine.errors import RequestError
 
 
 @dataclass(frozen=True)
@@ -165,8 +166,15 @@ def trial(
     schedule: Sequence[int] | None = None,
     level: Level = Level.L5,
 ) -> Trial:
-    """Lockstep run for the culprits, free run for what users see, graft run for the proof."""
+    """Lockstep run for the culprits, free run for what users see, graft run for the proof.
+
+    Raises RequestError at level L0: without ids there is nothing that a trial could compare.
+    """
     level = min(level, candidate.level)
+    if level == Level.L0:
+        raise RequestError(
+            f"{candidate.name} shows text alone, and a trial compares ids at least: offer level L1"
+        )
     schedule = tuple(schedule or golden.schedule)
     own, whole = golden.envelope("lockstep", dtype), golden.envelope("free", dtype)
     free = walk(candidate, golden, dtype, nowhere, schedule, level)

@@ -10,6 +10,7 @@ from conformance.candidate import Level, Tap
 from conformance.golden import REPOSITORY_GOLDENS, Golden
 from conformance.lockstep import chunks
 from conformance.verdict import Trial, trial
+from engine.errors import RequestError
 from tests.conformance.replay import Change, Replay
 
 TARGET = "layers.1.mlp.up"
@@ -250,6 +251,12 @@ def test_a_shallow_candidate_is_still_caught(golden: Golden, level: Level, probe
         return value + 1 if level == Level.L1 else -value
 
     assert not judged(golden, alter, level).conforms
+
+
+def test_a_trial_of_text_alone_is_refused(golden: Golden) -> None:
+    """It would compare nothing, and what was not compared must not conform."""
+    with pytest.raises(RequestError, match="compares ids at least"):
+        judged(golden, lambda probe, value: value, Level.L0)
 
 
 def test_chunks_make_a_schedule_of_every_token() -> None:
