@@ -42,13 +42,8 @@ class Checkpoint:
         """The checkpoint's own names, with shape, stored dtype and file; nothing is read for it."""
         return self.source.tensors
 
-    @property
-    def dtypes(self) -> frozenset[str]:
-        """The dtypes in the files. A mixed checkpoint is fine: `read` converts each tensor."""
-        return frozenset(tensor.dtype for tensor in self.tensors.values())
-
     def read(self, name: str, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-        """One tensor in `dtype`, rounded once from its stored values."""
+        """One tensor in `dtype`, rounded once from its stored values; a checkpoint may mix dtypes."""
         return self.source.read(name, dtype)
 
 

@@ -43,7 +43,7 @@ def test_opening_describes_tensors_without_reading_them(shards: Path) -> None:
     assert stored.dtype == "F32"
     assert stored.nbytes == 4 * tiny.DIM * tiny.FFN
     assert stored.file.parent == shards
-    assert checkpoint.dtypes == {"F32"}
+    assert {tensor.dtype for tensor in checkpoint.tensors.values()} == {"F32"}
     assert checkpoint.generation_config is None
 
 
