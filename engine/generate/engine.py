@@ -100,11 +100,11 @@ class Engine:
     # -- text in, text out ---------------------------------------------------------------------
 
     @overload
-    def generate(self, prompt: str, params: SamplingParams | None = None) -> Completion: ...
+    def generate(self, prompt: Prompt, params: SamplingParams | None = None) -> Completion: ...
     @overload
     def generate(
-        self, prompt: Sequence[int] | Sequence[Prompt], params: SamplingParams | None = None
-    ) -> Any: ...
+        self, prompt: list[str] | list[list[int]], params: SamplingParams | None = None
+    ) -> list[Completion]: ...
     def generate(self, prompt: Any, params: SamplingParams | None = None) -> Any:
         """A Completion of a text or of token ids; a list of prompts gives a list.
 
