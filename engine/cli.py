@@ -10,7 +10,7 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -18,7 +18,10 @@ from engine.command import check_writable, json_text, run, save_tensors
 from engine.errors import RequestError
 
 if TYPE_CHECKING:
-    from engine.generate import SamplingParams
+    from rich.console import Console
+
+    from engine.generate import Piece, SamplingParams
+    from engine.tokenizer import Tokenizer
 
 app = typer.Typer(
     name="lockstep",
@@ -242,7 +245,7 @@ def parse_ids(text: str) -> list[int]:
     return [int(part) for part in parts]
 
 
-def _tokenizer(model: str) -> Any:
+def _tokenizer(model: str) -> Tokenizer:
     from engine.models import resolve
     from engine.tokenizer import Tokenizer
 
@@ -303,7 +306,7 @@ def _say(text: str) -> None:
     sys.stdout.flush()
 
 
-def _ask(console: Any) -> str | None:
+def _ask(console: Console) -> str | None:
     """The user's next line; None at the end of the input."""
     try:
         return str(console.input("[bold green]>[/] " if sys.stdin.isatty() else "")).strip()
@@ -311,7 +314,7 @@ def _ask(console: Any) -> str | None:
         return None
 
 
-def _answer(pieces: Iterator[Any]) -> str:
+def _answer(pieces: Iterator[Piece]) -> str:
     """Prints an answer as it comes; Ctrl-C cuts it short and the conversation goes on."""
     said = ""
     try:

@@ -21,12 +21,12 @@ import torch
 import transformers
 from safetensors.torch import save_file
 
-from conformance.cases import CASES, REAL_CASES
+from conformance.cases import CASES, REAL_CASES, Case, RealCase
 from conformance.oracle import answers
 from conformance.oracle.capture import capture_case, capture_live, capture_real
 from conformance.oracle.model import load
 from conformance.oracle.text import capture_text_case
-from conformance.text_cases import TEXT_CASES
+from conformance.text_cases import TEXT_CASES, TextCase
 from engine.errors import LockstepError
 
 
@@ -37,21 +37,29 @@ def say(message: str) -> None:
 def main(arguments: list[str]) -> None:
     match arguments:
         case ["case", name, out, *model]:
-            for tiny in CASES:
-                if tiny.name == name:
-                    capture_case(tiny, Path(out), say)
-            for real in REAL_CASES:
-                if real.name == name:
-                    capture_real(real, Path(model[0]), Path(out), say)
-            for text in TEXT_CASES:
-                if text.name == name:
-                    capture_text_case(text, Path(out))
+            make(name, Path(out), model)
         case ["live", name, model_path, out, dtype]:
             capture_live(name, Path(model_path), Path(out), dtype, say)
         case ["answers", model_path, ids, n, out]:
             answer(Path(model_path), [int(token) for token in ids.split(",")], int(n), Path(out))
         case _:
             raise LockstepError((__doc__ or "").strip())
+
+
+def make(name: str, out: Path, model: list[str]) -> None:
+    """Makes the golden of the case of that name; `model` holds the path that a real case needs."""
+    cases: tuple[Case | RealCase | TextCase, ...] = (*CASES, *REAL_CASES, *TEXT_CASES)
+    for case in cases:
+        if case.name == name:
+            match case:
+                case Case():
+                    capture_case(case, out, say)
+                case RealCase():
+                    capture_real(case, Path(model[0]), out, say)
+                case TextCase():
+                    capture_text_case(case, out)
+            return
+    raise LockstepError(f"no case {name!r}")
 
 
 def answer(path: Path, ids: list[int], n: int, out: Path) -> None:

@@ -232,7 +232,7 @@ def _margins(logits: Tensor) -> list[float]:
     return [float(f"{gap:.3e}") for gap in gaps.tolist()]
 
 
-def capture_case(case: Case, out: Path, progress: Progress = _quiet) -> None:
+def capture_case(case: Case, out: Path, progress: Progress) -> None:
     """A tiny case's whole golden folder; refused where a choice of the reference is a near-tie."""
     out.mkdir(parents=True)
     tiny_checkpoint(case, out)
@@ -264,7 +264,7 @@ def capture_case(case: Case, out: Path, progress: Progress = _quiet) -> None:
         )
 
 
-def capture_real(case: RealCase, model: Path, out: Path, progress: Progress = _quiet) -> None:
+def capture_real(case: RealCase, model: Path, out: Path, progress: Progress) -> None:
     """A real model's golden: the probes that the case watches, in float32, without the checkpoint."""
     out.mkdir(parents=True)
     about = {
@@ -277,9 +277,7 @@ def capture_real(case: RealCase, model: Path, out: Path, progress: Progress = _q
     _capture_text(model, case.text, case.decode_tokens, case.watch, dtypes, out, about, progress)
 
 
-def capture_live(
-    name: str, model: Path, out: Path, dtype: str, progress: Progress = _quiet
-) -> None:
+def capture_live(name: str, model: Path, out: Path, dtype: str, progress: Progress) -> None:
     """A golden of any model for one check in one dtype, every probe of it."""
     about = {"case": name, "checkpoint": str(model), "command": f"lockstep check {name}"}
     _capture_text(model, LIVE_TEXT, LIVE_DECODE_TOKENS, ("*",), (dtype,), out, about, progress)
