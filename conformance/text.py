@@ -160,9 +160,7 @@ def _released(tokenizer: Tokenizer, ids: list[int], earliest: list[str]) -> list
 def _shown(text: str, stops: list[str], size: int) -> tuple[str, bool]:
     """Return what a matcher lets out of a text that comes in pieces of `size`, and its verdict."""
     matcher = StopMatcher(stops)
-    out = [
-        matcher.push(text[start : start + size])[0] for start in range(0, len(text), max(size, 1))
-    ]
+    out = [matcher.push(text[start : start + size]) for start in range(0, len(text), max(size, 1))]
     return "".join([*out, matcher.flush()]), matcher.matched
 
 

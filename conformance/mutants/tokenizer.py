@@ -345,8 +345,8 @@ TOKENIZER = (
         "sends what follows a stop string in the same piece",
         "vllm-project/vllm#3574",
         "generate/stop.py",
-        "return held[: end - found[0]], True",
-        "return held[: end - found[0]] + held[end:], True",
+        "return held[: end - found[0]]",
+        "return held[: end - found[0]] + held[end:]",
         "stop",
     ),
     _mutant(

@@ -66,9 +66,9 @@ class AnswerText:
     def push(self, token: int) -> str:
         """The text that is certain now."""
         text = "" if self._detokenizer is None else self._detokenizer.push(token)
-        return self._matcher.push(text)[0]
+        return self._matcher.push(text)
 
     def finish(self) -> str:
         """The rest: what was held back as the start of a character or of a stop string."""
         text = "" if self._detokenizer is None else self._detokenizer.flush()
-        return self._matcher.push(text)[0] + self._matcher.flush()
+        return self._matcher.push(text) + self._matcher.flush()

@@ -12,7 +12,10 @@ from engine.errors import RequestError
 
 
 class StopMatcher:
-    """Passes text through until a stop string; neither it nor any beginning of it gets out."""
+    """Passes text through until a stop string; neither it nor any beginning of it gets out.
+
+    `matched` says whether one was found.
+    """
 
     def __init__(self, stops: Sequence[str]) -> None:
         """Raise RequestError if a stop string is empty."""
@@ -23,23 +26,20 @@ class StopMatcher:
         self._held = ""
         self.matched = False
 
-    def push(self, text: str) -> tuple[str, bool]:
-        """Return the text that is now safe to show, and whether a stop string has been found.
-
-        After a match nothing more is returned.
-        """
+    def push(self, text: str) -> str:
+        """Return the text that is now safe to show; after a match there is none."""
         if self.matched:
-            return "", True
+            return ""
         held = self._held + text
         for end, character in enumerate(text, start=len(self._held) + 1):
             # A list, not a generator: every stop string must see every character.
             if found := [stop.size for stop in self._stops if stop.completes_with(character)]:
                 self.matched = True
                 self._held = ""
-                return held[: end - found[0]], True
+                return held[: end - found[0]]
         safe = len(held) - max((stop.seen for stop in self._stops), default=0)
         self._held = held[safe:]
-        return held[:safe], False
+        return held[:safe]
 
     def flush(self) -> str:
         """Return what was held back once no text follows."""

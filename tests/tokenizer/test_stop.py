@@ -26,7 +26,7 @@ def whole(text: str, stops: list[str]) -> tuple[str, bool]:
 
 def streamed(pieces: list[str], stops: list[str]) -> tuple[str, bool]:
     matcher = StopMatcher(stops)
-    shown = "".join(matcher.push(piece)[0] for piece in pieces)
+    shown = "".join(matcher.push(piece) for piece in pieces)
     return shown + matcher.flush(), matcher.matched
 
 
@@ -42,7 +42,7 @@ def test_what_was_shown_is_never_taken_back(pieces: list[str], stops: list[str])
     shown, text = "", ""
     for piece in pieces:
         text += piece
-        shown += matcher.push(piece)[0]
+        shown += matcher.push(piece)
         for more in ("", "a", "b\n", "ab", *stops, *(stop[1:] for stop in stops)):
             assert whole(text + more, stops)[0].startswith(shown)
 
@@ -53,9 +53,8 @@ def test_no_more_is_held_back_than_could_become_a_stop(pieces: list[str], stops:
     shown, text = "", ""
     for piece in pieces:
         text += piece
-        new, matched = matcher.push(piece)
-        shown += new
-        if matched:
+        shown += matcher.push(piece)
+        if matcher.matched:
             break
         held = text[len(shown) :]
         assert held == "" or any(stop.startswith(held) for stop in stops)
@@ -69,14 +68,14 @@ def test_the_first_to_complete_wins_and_ties_go_to_the_earliest_start() -> None:
 
 def test_nothing_comes_after_a_match() -> None:
     matcher = StopMatcher(["b"])
-    assert matcher.push("abc") == ("a", True)
-    assert matcher.push("more") == ("", True)
+    assert (matcher.push("abc"), matcher.matched) == ("a", True)
+    assert (matcher.push("more"), matcher.matched) == ("", True)
     assert matcher.flush() == ""
 
 
 def test_without_stops_everything_passes_at_once() -> None:
     matcher = StopMatcher([])
-    assert matcher.push("abc") == ("abc", False)
+    assert (matcher.push("abc"), matcher.matched) == ("abc", False)
     assert matcher.flush() == ""
 
 
