@@ -86,7 +86,7 @@ class Candidate:
         return None
 
     def text(self, prompt: str, max_tokens: int) -> str:
-        """The greedy continuation of `prompt` (level L0)."""
+        """The greedy continuation of `prompt` (level L0). No trial asks for it: those start at L1."""
         raise NotImplementedError
 
     def offers(self, probe: str) -> bool:
