@@ -65,7 +65,8 @@ class Location:
 class Candidate:
     """An engine under test, holding one model with its weights.
 
-    Subclasses implement `begin` and `step`; `level` says what `step` shows.
+    Subclasses implement `begin` and `step`, and `level` says what `step` shows; an engine of level L0
+    implements `text` alone. `encode`, `greedy` and `text` show its own loop at work.
     """
 
     name: str = "candidate"
@@ -85,9 +86,17 @@ class Candidate:
         """The place of a probe's operation in the candidate's code, where it knows it."""
         return None
 
-    def text(self, prompt: str, max_tokens: int) -> str:
-        """The greedy continuation of `prompt` (level L0). No trial asks for it: those start at L1."""
-        raise NotImplementedError
+    def encode(self, text: str) -> list[int] | None:
+        """A prompt's ids, special tokens included; None without a tokenizer."""
+        return None
+
+    def greedy(self, ids: list[int], max_tokens: int) -> list[int] | None:
+        """Exactly `max_tokens` tokens by the candidate's own loop, past any end token; None without one."""
+        return None
+
+    def text(self, prompt: str, max_tokens: int) -> str | None:
+        """The greedy continuation of `prompt` up to its end token, without that; None without text."""
+        return None
 
     def offers(self, probe: str) -> bool:
         return self.level.offers(probe) and not any(fnmatch(probe, p) for p in self.lacks)

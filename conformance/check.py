@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import platform
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from fnmatch import fnmatch
 from pathlib import Path
 
@@ -13,15 +13,16 @@ import torch
 
 from conformance.candidate import Level
 from conformance.engine_candidate import EngineCandidate
+from conformance.generation import answer
 from conformance.golden import REPOSITORY_GOLDENS, Golden, read_manifest, remake, verify_hashes
 from conformance.goldens import inventory, live_golden
-from conformance.lockstep import Choice, chunks
+from conformance.lockstep import chunks
 from conformance.report import Report, TextTrial
-from conformance.text import TextFinding, check_text
-from conformance.verdict import Trial, disagreements, trial
+from conformance.text import check_text
+from conformance.verdict import trial
 from engine.assets import KNOWN
 from engine.errors import LockstepError, ModelFileError, RequestError
-from engine.generate import Engine, SamplingParams
+from engine.generate import Engine
 from engine.models import cached, resolve
 from engine.weights import open_checkpoint
 
@@ -106,7 +107,7 @@ def _check_folder(
 def _check_on(
     report: Report, folder: Path, model: Path, device: str, dtype: str, level: Level, say: Say
 ) -> None:
-    """One model golden: every backend, in lockstep and freely, then its text where it has one."""
+    """One model golden: every backend, in lockstep and freely, then the engine's own loop."""
     golden = Golden(folder)
     known = KNOWN.get(str(golden.manifest["checkpoint"]))
     if known is not None and golden.manifest["checkpoint_sha256"] != known.files[0].sha256:
@@ -116,65 +117,24 @@ def _check_on(
     prompt, *single = golden.schedule
     engine = Engine.load(model, device=device, dtype=dtype)
     trials = []
-    for backend, chunk in RUNS if level > Level.L0 else ():
-        say(f"{golden.case}: {backend} in {dtype}")
+    for backend, chunk in RUNS:
         candidate = EngineCandidate(engine, backend)
-        schedule = chunks(prompt, chunk or prompt, len(single))
-        trials.append(trial(candidate, golden, engine.dtype, schedule, level))
+        if level > Level.L0:
+            say(f"{golden.case}: {backend} in {dtype}")
+            schedule = chunks(prompt, chunk or prompt, len(single))
+            trials.append(trial(candidate, golden, engine.dtype, schedule, level))
     report.trials += trials
-    if level > Level.L0:
-        report.texts.append(_check_generation(golden, engine, trials))
-    if "text" not in golden.manifest:
-        report.skipped += [f"{golden.case}: it has no text"] if level == Level.L0 else []
+    if level == Level.L0 and "text" not in golden.manifest:
+        report.skipped.append(f"{golden.case}: it has no text")
+        return
+    wrong = any(not d.is_tie for t in trials for d in t.disagreements)
+    envelope = golden.envelope("free", engine.dtype)
+    try:
+        said = answer(candidate, golden, envelope, level, logits_are_wrong=wrong)
+    except ModelFileError as error:
+        report.skipped.append(f"{golden.case}: its words, as {error}")
     else:
-        try:
-            report.texts.append(_check_words(golden, engine, trials))
-        except ModelFileError as error:
-            report.skipped.append(f"{golden.case}: its words, as {error}")
-
-
-def _check_generation(golden: Golden, engine: Engine, trials: Sequence[Trial]) -> TextTrial:
-    """The tokens that the engine's own loop chooses, prefill and decode, without anybody's help."""
-    prompt, expected = _prompt_and_answer(golden)
-    params = SamplingParams(max_tokens=len(expected), ignore_eos=True)
-    chosen = engine.generate(prompt, params).token_ids
-    if chosen == expected or _explained(chosen, golden, engine, trials):
-        return TextTrial(golden.case, "generation", ())
-    found = TextFinding("generate", f"{len(prompt)} ids", expected, chosen)
-    return TextTrial(golden.case, "generation", (found,))
-
-
-def _check_words(golden: Golden, engine: Engine, trials: Sequence[Trial]) -> TextTrial:
-    """The prompt's ids, and the text of the greedy answer up to its end token."""
-    findings = []
-    text, continuation = str(golden.manifest["text"]), golden.manifest["continuation"]
-    prompt, expected = _prompt_and_answer(golden)
-    ids = engine.tokenizer.encode(text)
-    if ids != prompt:
-        findings.append(TextFinding("tokenizer.encode", text, prompt, ids))
-    answer = engine.generate(text, SamplingParams(max_tokens=len(expected)))
-    if answer.text != continuation and not _explained(answer.token_ids, golden, engine, trials):
-        findings.append(TextFinding("generate", text, continuation, answer.text))
-    return TextTrial(golden.case, "words", tuple(findings), answer.text)
-
-
-def _prompt_and_answer(golden: Golden) -> tuple[list[int], list[int]]:
-    ids, prompt = golden.ids.tolist(), golden.schedule[0]
-    return ids[:prompt], ids[prompt:]
-
-
-def _explained(
-    chosen: Sequence[int], golden: Golden, engine: Engine, trials: Sequence[Trial]
-) -> bool:
-    """Whether a greedy answer leaves the reference's at a tie, or by logits known to be wrong."""
-    if any(not d.is_tie for t in trials for d in t.disagreements):
-        return True
-    prompt, expected = _prompt_and_answer(golden)
-    for position, (ours, theirs) in enumerate(zip(chosen, expected, strict=False), len(prompt) - 1):
-        if ours != theirs:
-            envelope = golden.envelope("free", engine.dtype)
-            return disagreements([Choice(position, ours, theirs)], golden, envelope)[0].is_tie
-    return False
+        report.texts.append(TextTrial(golden.case, "generation", said.findings, said.text))
 
 
 def environment(device: str, dtype: str) -> dict[str, str]:

@@ -49,6 +49,13 @@ class EngineCandidate(Candidate):
             return Location(str(source), line)
         return self._called_at.get(probe)
 
+    def encode(self, text: str) -> list[int]:
+        return self.engine.tokenizer.encode(text)
+
+    def greedy(self, ids: list[int], max_tokens: int) -> list[int]:
+        params = SamplingParams(max_tokens=max_tokens, ignore_eos=True)
+        return self.engine.generate(ids, params).token_ids
+
     def text(self, prompt: str, max_tokens: int) -> str:
         return self.engine.generate(prompt, SamplingParams(max_tokens=max_tokens)).text
 

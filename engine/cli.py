@@ -61,9 +61,11 @@ def fetch(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Such as smollm2-135m.")],
 ) -> None:
     """Download a model that is known by name, check its hash, print where it lies."""
+    from engine.assets import KNOWN
     from engine.models import fetch
 
     print(fetch(name, progress=True))
+    print(f"{name}: licence {KNOWN[name].licence}", file=sys.stderr)
 
 
 @app.command()

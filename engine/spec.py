@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
 
 from engine.errors import ModelFileError
 
@@ -122,10 +121,9 @@ class GroupedQueryAttention:
 
 @dataclass(frozen=True)
 class DenseMLP:
-    """Gated feed-forward: down(act(gate(x)) * up(x)) (Shazeer 2020, SwiGLU for `silu`)."""
+    """Gated feed-forward: down(silu(gate(x)) * up(x)) (SwiGLU, Shazeer 2020)."""
 
     ffn_dim: int
-    activation: Literal["silu"]
     bias: bool
 
     def __post_init__(self) -> None:

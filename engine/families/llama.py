@@ -17,6 +17,7 @@ def spec(config: Config) -> ModelSpec:
     n_heads = config.integer("num_attention_heads")
     head_dim = config.integer("head_dim", dim // n_heads)
     attention_bias = config.flag("attention_bias", False)
+    config.one_of("hidden_act", {"silu": None}, "silu")  # the one that DenseMLP stands for
     norm = RMSNorm(eps=config.number("rms_norm_eps", 1e-6))
     layer = LayerSpec(
         pre_attn_norm=norm,
@@ -31,7 +32,6 @@ def spec(config: Config) -> ModelSpec:
         pre_mlp_norm=norm,
         mlp=DenseMLP(
             ffn_dim=config.integer("intermediate_size"),
-            activation=config.one_of("hidden_act", {"silu": "silu"}, "silu"),
             bias=config.flag("mlp_bias", False),
         ),
     )

@@ -182,7 +182,7 @@ def test_every_generated_config_is_read(config: dict[str, Any]) -> None:
 
 ROPE = Rope(8, 10000.0)
 ATTN = GroupedQueryAttention(4, 2, 8, ROPE, qkv_bias=False, out_bias=False)
-MLP = DenseMLP(48, "silu", bias=False)
+MLP = DenseMLP(48, bias=False)
 LAYER = LayerSpec(RMSNorm(1e-6), ATTN, RMSNorm(1e-6), MLP)
 
 
@@ -194,7 +194,7 @@ LAYER = LayerSpec(RMSNorm(1e-6), ATTN, RMSNorm(1e-6), MLP)
         (lambda: ModelSpec(50, 32, 0, (LAYER,), RMSNorm(0.0), False), "context must be positive"),
         (lambda: ModelSpec(50, 32, 64, (), RMSNorm(0.0), False), "at least one layer"),
         (lambda: RMSNorm(math.nan), "eps must be 0 or more, got nan"),
-        (lambda: DenseMLP(0, "silu", bias=False), "ffn_dim must be positive, got 0"),
+        (lambda: DenseMLP(0, bias=False), "ffn_dim must be positive, got 0"),
         (lambda: GroupedQueryAttention(4, 0, 8, ROPE, False, False), "positive n_heads"),
         (lambda: GroupedQueryAttention(4, 3, 8, ROPE, False, False), "4 query heads cannot"),
     ],

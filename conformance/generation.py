@@ -1,0 +1,81 @@
+"""A candidate's own loop, from a prompt to an answer: what a trial, which feeds the tokens, cannot see.
+
+Levels L0 and L1: the candidate encodes, generates greedily and answers in text by itself, and is compared
+with the golden's prompt, its teacher-forced tokens and their text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from conformance.candidate import Candidate, Level
+from conformance.envelope import Envelope
+from conformance.golden import Golden
+from conformance.lockstep import Choice
+from conformance.text import TextFinding
+from conformance.verdict import disagreements
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a candidate said of a golden's prompt, and what is wrong with it."""
+
+    findings: tuple[TextFinding, ...]
+    text: str | None
+
+
+def answer(
+    candidate: Candidate,
+    golden: Golden,
+    envelope: Envelope,
+    level: Level,
+    *,
+    logits_are_wrong: bool = False,
+) -> Answer:
+    """Judges every kind of answer that the candidate has, text alone at L0.
+
+    `envelope` is that of a free run; `level` is the deepest that may be looked at.
+
+    A difference is excused where the answer leaves the reference's at a tie, or where the logits are
+    known to be wrong, as their culprits are named elsewhere.
+    """
+    count = golden.schedule[0]
+    prompt, expected = golden.ids[:count].tolist(), golden.ids[count:].tolist()
+    findings = []
+    excused = logits_are_wrong
+    with_ids = level > Level.L0
+    chosen = candidate.greedy(prompt, len(expected)) if with_ids else None
+    if chosen is None:
+        excused = excused or _passes_a_tie(golden, envelope)
+    elif chosen != expected:
+        excused = excused or _leaves_at_a_tie(chosen, golden, envelope)
+        if not excused:
+            findings.append(TextFinding("generate", f"{count} ids", expected, chosen))
+    if "text" not in golden.manifest:
+        return Answer(tuple(findings), None)
+    text, continuation = str(golden.manifest["text"]), golden.manifest["continuation"]
+    ids = candidate.encode(text) if with_ids else None
+    if ids is not None and ids != prompt:
+        findings.append(TextFinding("tokenizer.encode", text, prompt, ids))
+    words = candidate.text(text, len(expected))
+    if words is not None and words != continuation and not excused:
+        findings.append(TextFinding("generate", text, continuation, words))
+    return Answer(tuple(findings), words)
+
+
+def _leaves_at_a_tie(chosen: Sequence[int], golden: Golden, envelope: Envelope) -> bool:
+    """Whether the first token that differs does so within the envelope; an early end does not."""
+    first = golden.schedule[0]
+    expected = golden.ids[first:].tolist()
+    for n, (ours, theirs) in enumerate(zip(chosen, expected, strict=False)):
+        if ours != theirs:
+            choice = Choice(first - 1 + n, ours, theirs)
+            return disagreements([choice], golden, envelope)[0].is_tie
+    return False
+
+
+def _passes_a_tie(golden: Golden, envelope: Envelope) -> bool:
+    """Whether the reference itself chose within the envelope: its text may then go on otherwise."""
+    margins = golden.manifest["margins"][golden.schedule[0] - 1 : -1]
+    return bool(min(margins) <= 2 * envelope.allowance("logits")[0])
