@@ -6,8 +6,9 @@ with the golden's prompt, its teacher-forced tokens and their text.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from conformance.candidate import Candidate, Level
 from conformance.envelope import Envelope
@@ -15,6 +16,9 @@ from conformance.golden import Golden
 from conformance.lockstep import Choice
 from conformance.text import TextFinding
 from conformance.verdict import disagreements
+from engine.errors import ModelFileError
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -31,25 +35,26 @@ def answer(
     envelope: Envelope,
     level: Level,
     *,
-    logits_are_wrong: bool = False,
+    known_to_diverge: bool = False,
 ) -> Answer:
     """Judges every kind of answer that the candidate has, text alone at L0.
 
     `envelope` is that of a free run; `level` is the deepest that may be looked at.
 
-    A difference is excused where the answer leaves the reference's at a tie, or where the logits are
-    known to be wrong, as their culprits are named elsewhere.
+    A difference is excused where the answer leaves the reference's at a tie, or where a trial has named
+    culprits already: what follows from them is no news. A candidate that raises has answered so.
     """
     count = golden.schedule[0]
     prompt, expected = golden.ids[:count].tolist(), golden.ids[count:].tolist()
     findings = []
-    excused = logits_are_wrong
+    excused = known_to_diverge
     with_ids = level > Level.L0
-    chosen = candidate.greedy(prompt, len(expected)) if with_ids else None
+    chosen = _ask(candidate.greedy, prompt, len(expected)) if with_ids else None
     if chosen is None:
         excused = excused or _passes_a_tie(golden, envelope)
     elif chosen != expected:
-        excused = excused or _leaves_at_a_tie(chosen, golden, envelope)
+        tied = isinstance(chosen, list) and _leaves_at_a_tie(chosen, golden, envelope)
+        excused = excused or tied
         if not excused:
             findings.append(TextFinding("generate", f"{count} ids", expected, chosen))
     if "text" not in golden.manifest:
@@ -58,10 +63,20 @@ def answer(
     ids = candidate.encode(text) if with_ids else None
     if ids is not None and ids != prompt:
         findings.append(TextFinding("tokenizer.encode", text, prompt, ids))
-    words = candidate.text(text, len(expected))
+    words = _ask(candidate.text, text, len(expected))
     if words is not None and words != continuation and not excused:
         findings.append(TextFinding("generate", text, continuation, words))
     return Answer(tuple(findings), words)
+
+
+def _ask(question: Callable[..., T | None], *arguments: Any) -> T | str | None:
+    """What the candidate answers, or the error that it raised instead, in words."""
+    try:
+        return question(*arguments)
+    except ModelFileError:  # a tokenizer that the candidate refuses is no wrong answer
+        raise
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
 
 
 def _leaves_at_a_tie(chosen: Sequence[int], golden: Golden, envelope: Envelope) -> bool:

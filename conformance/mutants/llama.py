@@ -375,7 +375,8 @@ LLAMA = (
         "weights/load.py",
         "return deinterleave(tensor, rule.heads)",
         "return tensor",
-        "attn.q attn.k",
+        # SmolLM2's compact golden watches three layers; of the others it sees the residual stream.
+        "attn.q attn.k after_attn",
         family="gguf",
     ),
     _llama(
@@ -385,7 +386,7 @@ LLAMA = (
         "weights/load.py",
         'attn.n_heads if verb.heads == "n_heads" else attn.n_kv_heads',
         "attn.n_kv_heads",
-        "attn.q",
+        "attn.q after_attn",
         family="gguf",
     ),
 )

@@ -86,15 +86,24 @@ def test_a_token_that_ties_with_the_references_excuses_what_follows() -> None:
     assert len(judged(golden, Talker(chosen=other), torch.float32).findings) == 1
 
 
-def test_logits_that_are_known_to_be_wrong_excuse_the_tokens_but_not_the_prompt(
+def test_a_known_divergence_excuses_the_tokens_but_not_the_prompt(
     real: Golden,
 ) -> None:
     prompt, chosen, words = parts(real)
     talker = Talker([1, *prompt], [0 for _ in chosen], "nonsense")
     envelope = real.envelope("free", torch.float32)
-    said = answer(talker, real, envelope, Level.L5, logits_are_wrong=True)
+    said = answer(talker, real, envelope, Level.L5, known_to_diverge=True)
     assert [f.stage for f in said.findings] == ["tokenizer.encode"]
     assert words != "nonsense"
+
+
+def test_an_engine_that_raises_has_answered_with_its_error(real: Golden) -> None:
+    class Broken(Talker):
+        def greedy(self, ids: list[int], max_tokens: int) -> list[int] | None:
+            raise RuntimeError("shapes do not match")
+
+    (found,) = judged(real, Broken()).findings
+    assert found.got == "RuntimeError: shapes do not match"
 
 
 def test_at_the_lowest_level_text_alone_is_compared(real: Golden) -> None:

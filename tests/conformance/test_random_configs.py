@@ -51,7 +51,9 @@ def test_the_engine_is_in_lockstep_with_transformers_on_any_llama(
         out.mkdir()
         tiny_checkpoint(case, checkpoint)
         run = Run(checkpoint, tiny_ids(case), 3, ("*",), ("float32",), torch.float64)
-        golden = capture(run, out, about={"case": "random", "checkpoint": "."})
+        golden = capture(
+            run, out, about={"case": "random", "checkpoint": ".", "command": "this test"}
+        )
         engine = Engine.load(checkpoint)
         for backend in ("eager", "sdpa"):
             schedule = data.draw(strategies.schedules(len(golden.ids)))
