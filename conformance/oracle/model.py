@@ -18,13 +18,12 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 from transformers import AutoModelForCausalLM, DynamicCache
 from transformers.masking_utils import AttentionMaskInterface
 from transformers.modeling_utils import AttentionInterface
 
 from conformance.candidate import Candidate, Level, Tap
-from conformance.oracle.truth import Float64, SplitK
+from conformance.oracle.truth import Float64, Function, FunctionMode, SplitK
 
 # Where a module's output or input is a probe's value: (module below a layer, side, probe, heads).
 # `heads` names the config's head count by which [B, T, heads * D] becomes [B, heads, T, D].
@@ -213,7 +212,7 @@ def _attention(kind: str, show: Callable[[str, Tensor], None], lead: int, pad: i
     return name
 
 
-class _Softmax(TorchFunctionMode):
+class _Softmax(FunctionMode):
     """Shows what enters a softmax (masked places as -inf) and what leaves it in the run's dtype."""
 
     def __init__(
@@ -223,14 +222,7 @@ class _Softmax(TorchFunctionMode):
         self.show, self.at, self.dtype = show, at, dtype
         self.lead, self.pad = lead, pad
 
-    def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
-        kwargs = kwargs or {}
+    def call(self, func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if func not in (torch.nn.functional.softmax, torch.softmax, torch.Tensor.softmax):
             return func(*args, **kwargs)
         scores = args[0]

@@ -13,28 +13,36 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
+Function = Callable[..., Any]
+
+
+class FunctionMode(TorchFunctionMode):
+    """A torch function mode in one method: `call` says what a torch function does while it is on."""
+
+    def __torch_function__(
+        self, func: Function, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        return self.call(func, args, kwargs or {})
+
+    def call(self, func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        raise NotImplementedError
+
 
 def _widen(value: Any) -> Any:
     return torch.float64 if value is torch.float32 else value
 
 
-class Float64(TorchFunctionMode):
+class Float64(FunctionMode):
     """Turns `.float()`, `.to(float32)`, `softmax(dtype=float32)` and factories into float64."""
 
-    def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
+    def call(self, func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if func is torch.Tensor.float:
             func = torch.Tensor.double
-        widened = {k: _widen(v) for k, v in (kwargs or {}).items()}
+        widened = {k: _widen(v) for k, v in kwargs.items()}
         return func(*(_widen(a) for a in args), **widened)
 
 
-class SplitK(TorchFunctionMode):
+class SplitK(FunctionMode):
     """Sums every linear map over `parts` slices of the contracted axis, partial sums in the run's dtype.
 
     Some kernels do so, GPU ones above all; it is the roughest legal order of summation in the noise.
@@ -44,14 +52,7 @@ class SplitK(TorchFunctionMode):
         super().__init__()
         self.parts = parts
 
-    def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
-        kwargs = kwargs or {}
+    def call(self, func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if func is torch.nn.functional.linear:
             x, weight, *rest = args
             bias = rest[0] if rest else kwargs.get("bias")
@@ -61,7 +62,7 @@ class SplitK(TorchFunctionMode):
             return self._sum(func, args[0], args[1], axis=-2)
         return func(*args, **kwargs)
 
-    def _sum(self, func: Callable[..., Any], a: Any, b: Any, axis: int) -> Any:
+    def _sum(self, func: Function, a: Any, b: Any, axis: int) -> Any:
         size = -(-a.shape[-1] // self.parts)
         pairs = zip(a.split(size, -1), b.split(size, axis), strict=True)
         partial = [func(x, y) for x, y in pairs]

@@ -22,7 +22,7 @@ from engine import Engine
 from engine.cache import ContiguousCache
 from engine.probe import Probe
 
-PAIRS, STEPS = 40, 8
+PAIRS, STEPS = 24, 4
 
 
 def _identity(value: Tensor) -> Tensor:
