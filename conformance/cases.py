@@ -41,6 +41,8 @@ class Case:
     prompt_tokens: int = 21
     decode_tokens: int = 6
     draws: Mapping[str, Draw] = field(default_factory=lambda: DRAWS)
+    watch: tuple[str, ...] = ("*",)
+    kept_as: str = "float64"  # the trace's dtype
 
 
 @dataclass(frozen=True)
@@ -84,7 +86,7 @@ CASES: tuple[Case, ...] = (
                 "rope_theta": 500.0,
                 "factor": 8.0,
                 "low_freq_factor": 1.0,
-                "high_freq_factor": 4.0,
+                "high_freq_factor": 2.0,  # of the 8 pairs one turns faster, one lies between
                 "original_max_position_embeddings": 16,
             },
         ),
@@ -116,6 +118,32 @@ CASES: tuple[Case, ...] = (
         seed=4,
         # Small embeddings: otherwise a tied head answers with its own input.
         draws={**DRAWS, "*embed_tokens.weight": Draw(spread=0.1)},
+    ),
+    Case(
+        # Far from position 0, through many chunks: positions, masks and the cache in the long run.
+        # Scores and weights would grow with the square of the length, so they are not kept.
+        "llama-long",
+        "llama",
+        _llama(
+            hidden_size=24,
+            intermediate_size=20,
+            num_attention_heads=3,
+            num_key_value_heads=1,
+            head_dim=10,
+            num_hidden_layers=1,
+            max_position_embeddings=1024,
+        ),
+        seed=46,  # of few without a near-tie in so many positions
+        prompt_tokens=650,
+        decode_tokens=4,
+        watch=(
+            "layers.0.attn.[qk]_rope",
+            "layers.0.attn.context",
+            "layers.0.after_attn",
+            "cache.layers.0.*",
+            "logits",
+        ),
+        kept_as="float32",
     ),
     Case(
         "llama-bias",

@@ -23,6 +23,7 @@ from conformance.verdict import trial
 from engine.assets import KNOWN
 from engine.errors import LockstepError, ModelFileError, RequestError
 from engine.generate import Engine
+from engine.generate.engine import check_device
 from engine.models import cached, resolve
 from engine.weights import open_checkpoint
 
@@ -49,6 +50,7 @@ def run_check(
     """
     if level not in Level.__members__:
         raise RequestError(f"no level {level!r}; there are {', '.join(Level.__members__)}")
+    check_device(device)
     report = Report(environment=environment(device, dtype))
     depth = Level[level]
     if model is not None and golden is None:

@@ -38,6 +38,7 @@ _TEXTS = (
     "café cafe\u0301 \u212b \u1112\u1161\u11ab 한글 e\u0301\u0327\u0323 \u0344 \u0301",
     "ďábelské 삼겹살 😀👨\u200d👩\u200d👧 é 東京は首都です。",
     "zzz things Việts",
+    "ab" * 60 + "the" * 30 + "z" * 100,
     "\x00\x01\x1b\x7f\x85\u00a0\u2028\u3000|\ufeff\ufffd\U0010ffff",
     "".join(map(chr, range(0x100))),
     "a\x04bc d\x06\x04é",

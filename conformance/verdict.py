@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -150,7 +151,8 @@ def disagreements(
     for choice in choices:
         row = golden.truth("logits", choice.position, choice.position + 1)[0]
         scale = float(row.abs().max())
-        margin = float(row[choice.expected] - row[choice.chosen]) / scale
+        known = 0 <= choice.chosen < len(row)  # a wider vocabulary has tokens that are never right
+        margin = float(row[choice.expected] - row[choice.chosen]) / scale if known else math.inf
         # Both logits may be off, in opposite directions.
         allowance = 2 * envelope.allowance("logits")[0]
         result.append(

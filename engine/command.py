@@ -70,7 +70,7 @@ def _invoke(app: typer.Typer, prog: str, argv: list[str]) -> int:
 
 
 def _fail(sentence: str) -> int:
-    print(f"error: {sentence}", file=sys.stderr)
+    print(f"error: {' '.join(sentence.split())}", file=sys.stderr)
     return AT_FAULT
 
 
@@ -91,6 +91,9 @@ def check_writable(out: Path) -> None:
     """Refuses a target that cannot be written, before the work that would fill it is done."""
     if out.is_dir():
         raise RequestError(f"{out} is a folder; name a file to write")
+    if out.is_symlink() or (out.exists() and not out.is_file()):
+        # The finished draft is renamed over its target: that must not take the place of a device.
+        raise RequestError(f"{out} is a link, a device or a pipe; name a regular file to write")
     if not out.absolute().parent.is_dir():
         raise RequestError(f"the folder {out.absolute().parent} does not exist; create it first")
     if not os.access(out.absolute().parent, os.W_OK):

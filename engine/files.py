@@ -1,4 +1,4 @@
-"""What every reader of a model's files needs: JSON files that hold an object, long lists said shortly."""
+"""What every reader of a model's files needs: text and JSON files, long lists said shortly."""
 
 from __future__ import annotations
 
@@ -10,12 +10,21 @@ from typing import Any
 from engine.errors import ModelFileError
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """The object in a JSON file; anything else is a ModelFileError that names the file."""
+def read_text(path: Path) -> str:
+    """A file's UTF-8 text; anything else is a ModelFileError that names the file."""
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
+        return path.read_text(encoding="utf-8")
     except OSError as error:
         raise ModelFileError(f"{path} cannot be read: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise ModelFileError(f"{path} is not UTF-8 text ({error.reason})") from error
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The object in a JSON file; anything else is a ModelFileError that names the file."""
+    text = read_text(path)
+    try:
+        value = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise ModelFileError(f"{path} is not JSON ({type(error).__name__}: {error})") from error
     if not isinstance(value, dict):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -96,6 +97,7 @@ def is_one_sentence(err: str) -> bool:
         (["logits", "m", "--out", "f", "--ids", "1,-2"], "'-2'"),
         (["logits", "m", "--out", "/nowhere/f", "--ids", "1"], "/nowhere"),
         (["trace", "m", "--out", "/", "--ids", "1"], "folder"),
+        (["logits", "m", "--out", os.devnull, "--ids", "1"], "a link, a device or a pipe"),
         (["fetch", "nonsense"], "nonsense"),
         (["golden"], "golden"),
         (["golden", "verify", "nonsense"], "nonsense"),

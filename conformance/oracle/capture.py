@@ -241,9 +241,9 @@ def capture_case(case: Case, out: Path, progress: Progress) -> None:
             checkpoint=out,
             prompt=tiny_ids(case),
             decode_tokens=case.decode_tokens,
-            watch=("*",),
+            watch=case.watch,
             dtypes=("float32", "bfloat16", "float16"),
-            kept_as=torch.float64,
+            kept_as=getattr(torch, case.kept_as),
         ),
         out,
         about={

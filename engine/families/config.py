@@ -24,12 +24,18 @@ from engine.spec import (
 # generation_config.json have them).
 HARMLESS = frozenset(
     """
-    _attn_implementation_autoset _model_name_or_path _name_or_path architectures auto_map
-    bos_token_id chunk_size_feed_forward do_sample dtype eos_token_id id2label initializer_range
-    is_decoder is_llama_config label2id max_length model_type num_return_sequences output_attentions
-    output_hidden_states pad_token_id problem_type repetition_penalty return_dict temperature
-    tokenizer_class top_k top_p torch_dtype torchscript transformers.js_config transformers_version
-    unk_token_id use_cache
+    _attn_implementation_autoset _model_name_or_path _name_or_path add_cross_attention architectures
+    auto_map bad_words_ids begin_suppress_tokens bos_token_id chunk_size_feed_forward
+    cross_attention_hidden_size decoder_start_token_id diversity_penalty do_sample dtype
+    early_stopping encoder_no_repeat_ngram_size eos_token_id exponential_decay_length_penalty
+    finetuning_task forced_bos_token_id forced_eos_token_id id2label initializer_range is_decoder
+    is_encoder_decoder is_llama_config label2id length_penalty max_length max_sequence_length
+    min_length model_type no_repeat_ngram_size num_beam_groups num_beams num_return_sequences
+    output_attentions output_hidden_states output_scores pad_token_id prefix problem_type
+    remove_invalid_values repetition_penalty return_dict return_dict_in_generate
+    sep_token_id suppress_tokens task_specific_params temperature tf_legacy_loss
+    tie_encoder_decoder tokenizer_class top_k top_p torch_dtype torchscript transformers.js_config
+    transformers_version typical_p unk_token_id unsloth_fixed unsloth_version use_bfloat16 use_cache
     """.split()
 )
 # The largest size that a file may ask for. What is beyond it is a damaged file, and building such a
@@ -130,9 +136,13 @@ class Config:
         return Rope(dim=head_dim, theta=theta, scaling=scaling)
 
     def finish(self, ignored: frozenset[str], where: str = "config.json") -> None:
-        """Raises if a key with a value was neither read nor called harmless."""
+        """Raises if a key that says something was neither read nor called harmless.
+
+        null says nothing, and neither does an empty table or list.
+        """
         known = self.read | ignored
-        unread = sorted(k for k, v in self.values.items() if k not in known and v is not None)
+        silent = (None, {}, [])
+        unread = sorted(k for k, v in self.values.items() if k not in known and v not in silent)
         if unread:
             raise ModelFileError(
                 f"{where}: {', '.join(unread)} is not understood for the family {self.family}; "

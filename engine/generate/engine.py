@@ -61,7 +61,7 @@ class Engine:
         """
         if dtype not in DTYPES:
             raise RequestError(f"no dtype {dtype!r}; there are {', '.join(DTYPES)}")
-        _check_device(device)
+        check_device(device)
         checkpoint = open_checkpoint(resolve(model, progress))
         decoder = Decoder(checkpoint.spec, backend_named(backend), device).eval()
         load_parameters(
@@ -309,7 +309,8 @@ def _end_ids(config: Mapping[str, Any], where: str) -> frozenset[int]:
     return frozenset(ids)
 
 
-def _check_device(device: str) -> None:
+def check_device(device: str) -> None:
+    """Raises RequestError unless torch can compute on `device`."""
     try:
         kind = torch.device(device).type
     except RuntimeError:

@@ -74,6 +74,8 @@ class AddedTokens:
                 start = max(done, _start_of_spaces(text, start))
             if token.rstrip:
                 end = _end_of_spaces(text, end)
+            if start >= end:  # the token before has swallowed this one
+                continue
             if done < start:
                 matches.append(Match(None, done, start))
             matches.append(Match(token.id, start, end))

@@ -14,7 +14,7 @@ from typing import Any
 import regex
 
 from engine.errors import ModelFileError
-from engine.files import read_json
+from engine.files import read_json, read_text
 from engine.tokenizer.added import AddedToken
 from engine.tokenizer.aligned import Chain, Rewrite
 from engine.tokenizer.alphabet import CHARACTERS, SpellBytes
@@ -53,7 +53,7 @@ def surroundings_from_folder(folder: Path) -> Surroundings:
     templates = _chat_templates(config.get("chat_template"), folder / "tokenizer_config.json")
     template_file = folder / "chat_template.jinja"
     if template_file.is_file():
-        templates["default"] = template_file.read_text(encoding="utf-8")
+        templates["default"] = read_text(template_file)
     return Surroundings({k: v for k, v in texts.items() if v is not None}, templates)
 
 

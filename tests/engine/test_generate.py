@@ -59,6 +59,21 @@ def test_a_prompt_longer_than_a_prefill_chunk(
     assert silent.generate(tiny.CASE_IDS, SamplingParams(max_tokens=5)).token_ids == want
 
 
+def test_no_token_of_a_long_prompt_is_lost(tmp_path: Path) -> None:
+    """The first token must still be seen by the last of 2,300, at its own position."""
+    config = {**tiny.CASE, "max_position_embeddings": 2400, "num_hidden_layers": 1}
+    engine = Engine.load(tiny.save_folder(tmp_path, config))
+    ids = [n * 13 % 50 for n in range(2300)]
+    done = engine.generate(ids, SamplingParams(max_tokens=1, logprobs=0, ignore_eos=True))
+    whole = engine.logits(ids)[-1].log_softmax(-1)
+    chosen = int(whole.argmax())
+    assert done.token_ids == [chosen]
+    assert done.logprobs is not None
+    assert done.logprobs[0].logprob == pytest.approx(float(whole[chosen]), abs=1e-5)
+    cut = engine.logits(ids[-1024:])[-1].log_softmax(-1)
+    assert abs(float(cut[chosen] - whole[chosen])) > 1e-4, "the case no longer tells them apart"
+
+
 def test_a_step_computes_one_position(silent: Engine) -> None:
     """Decoding that runs the whole sequence again would give the same tokens, slowly."""
     sizes: list[tuple[int, ...]] = []

@@ -57,6 +57,13 @@ def twin(row: list[float], params: SamplingParams) -> list[float]:
     return shares(row)
 
 
+def test_top_p_counts_what_top_k_has_left() -> None:
+    """The other way round, half the mass would take two of these tokens."""
+    row = torch.tensor([0.4, 0.3, 0.2, 0.1]).log()
+    params = SamplingParams(temperature=1.0, top_k=2, top_p=0.5)
+    assert processed(row, params).isfinite().tolist() == [True, False, False, False]
+
+
 @given(
     row=logits,
     temperature=temperatures,

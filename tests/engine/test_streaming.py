@@ -113,6 +113,18 @@ def test_an_end_token_frees_what_was_held_back_and_does_not_show(
     assert joined(pieces)[:3] == (shown, answer, "stop")
 
 
+def test_special_tokens_inside_an_answer_do_not_show(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    marker = engine.tokenizer.token_to_id("<|start|>")
+    assert marker is not None and marker not in engine.eos_ids
+    words = engine.tokenizer.encode("go on", add_special_tokens=False)
+    answer = [words[0], marker, *words[1:]]
+    script(monkeypatch, engine, answer)
+    done = engine.generate("x", SamplingParams(max_tokens=len(answer)))
+    assert (done.text, done.token_ids) == ("go on", answer)
+
+
 def test_the_text_of_a_stop_token_does_not_show(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:

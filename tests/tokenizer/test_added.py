@@ -44,6 +44,15 @@ TEXTS = st.lists(
 ).map("".join)
 
 
+def test_a_token_that_the_one_before_has_swallowed_is_no_token() -> None:
+    """An empty match between two line ends once gave a third id and an index error."""
+    file = definition(("a", "b"))
+    new_id = len(file["model"]["vocab"])
+    file["added_tokens"].append(added("\n", new_id, lstrip=True, rstrip=True))
+    assert_encodes_alike(file, "a\n\nb")
+    assert ours(file).encode("a\n\nb").count(new_id) == 1
+
+
 @given(files(), TEXTS)
 def test_every_flag_matches_as_in_the_reference(file: dict[str, Any], text: str) -> None:
     assert_encodes_alike(file, text)
