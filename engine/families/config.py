@@ -136,13 +136,9 @@ class Config:
         return Rope(dim=head_dim, theta=theta, scaling=scaling)
 
     def finish(self, ignored: frozenset[str], where: str = "config.json") -> None:
-        """Raises if a key that says something was neither read nor called harmless.
-
-        null says nothing, and neither does an empty table or list.
-        """
+        """Raises if a key with a value was neither read nor called harmless."""
         known = self.read | ignored
-        silent = (None, {}, [])
-        unread = sorted(k for k, v in self.values.items() if k not in known and v not in silent)
+        unread = sorted(k for k, v in self.values.items() if k not in known and v is not None)
         if unread:
             raise ModelFileError(
                 f"{where}: {', '.join(unread)} is not understood for the family {self.family}; "
