@@ -136,7 +136,9 @@ def _check_on(
     except ModelFileError as error:
         report.skipped.append(f"{golden.case}: its words, as {error}")
     else:
-        report.texts.append(TextTrial(golden.case, "generation", said.findings, said.text))
+        report.texts.append(
+            TextTrial(golden.case, "generation", said.findings, said.text, said.follows)
+        )
 
 
 def environment(device: str, dtype: str) -> dict[str, str]:

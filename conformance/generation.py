@@ -27,6 +27,7 @@ class Answer:
 
     findings: tuple[TextFinding, ...]
     text: str | None
+    follows: bool = False  # it differs, and a divergence that is known already explains that
 
 
 def answer(
@@ -39,34 +40,36 @@ def answer(
 ) -> Answer:
     """Judges every kind of answer that the candidate has, text alone at L0.
 
-    `envelope` is that of a free run; `level` is the deepest that may be looked at.
-
-    A difference is excused where the answer leaves the reference's at a tie, or where a trial has named
-    culprits already: what follows from them is no news. A candidate that raises has answered so.
+    `envelope` is that of a free run; `level` is the deepest that may be looked at. A difference is
+    excused where the answer leaves the reference's at a tie, or where a trial has named culprits
+    already: what follows from them is no news. A candidate that raises has answered so.
     """
     count = golden.schedule[0]
     prompt, expected = golden.ids[:count].tolist(), golden.ids[count:].tolist()
     findings = []
-    excused = known_to_diverge
+    follows, excused = False, known_to_diverge
     with_ids = level > Level.L0
     chosen = _ask(candidate.greedy, prompt, len(expected)) if with_ids else None
     if chosen is None:
         excused = excused or _passes_a_tie(golden, envelope)
     elif chosen != expected:
         tied = isinstance(chosen, list) and _leaves_at_a_tie(chosen, golden, envelope)
+        follows = known_to_diverge and not tied
         excused = excused or tied
         if not excused:
             findings.append(TextFinding("generate", f"{count} ids", expected, chosen))
     if "text" not in golden.manifest:
-        return Answer(tuple(findings), None)
+        return Answer(tuple(findings), None, follows)
     text, continuation = str(golden.manifest["text"]), golden.manifest["continuation"]
     ids = candidate.encode(text) if with_ids else None
     if ids is not None and ids != prompt:
         findings.append(TextFinding("tokenizer.encode", text, prompt, ids))
     words = _ask(candidate.text, text, len(expected))
-    if words is not None and words != continuation and not excused:
-        findings.append(TextFinding("generate", text, continuation, words))
-    return Answer(tuple(findings), words)
+    if words is not None and words != continuation:
+        follows = follows or known_to_diverge
+        if not excused:
+            findings.append(TextFinding("generate", text, continuation, words))
+    return Answer(tuple(findings), words, follows)
 
 
 def _ask(question: Callable[..., T | None], *arguments: Any) -> T | str | None:

@@ -8,6 +8,7 @@ There is one walk. Which probes hand the golden's value on makes the run:
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -85,7 +86,9 @@ def walk(
         except LockstepError:
             raise
         except Exception as error:  # whatever a foreign engine raises is its fault, not the suite's
-            problem = f"was not reached: {type(error).__name__}: {error}".splitlines()[0]
+            where = traceback.extract_tb(error.__traceback__)[-1]
+            sentence = f"{type(error).__name__}: {error}".splitlines()[0]
+            problem = f"was not reached: {sentence} ({where.filename}:{where.lineno})"
         for probe in sorted(expected - watch.seen, key=golden.order):
             result.measurements.append(Measurement(probe, step, start, problem=problem))
             if problem != "was never shown":

@@ -31,6 +31,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--lockstep-golden") and not config.getoption("--lockstep-model"):
+        raise pytest.UsageError("--lockstep-golden goes with --lockstep-model")
+
+
 def _model_alone(config: pytest.Config) -> bool:
     """A model was named and no test was."""
     named = config.args_source == pytest.Config.ArgsSource.ARGS
@@ -96,6 +101,8 @@ class WordsCheck(ModelCheck):
         for text in report.texts:
             for found in text.findings:
                 yield f"{found.stage} of {found.text!r}: {found.got!r}, not {found.expected!r}"
+            if text.follows:
+                yield f"{text.case}: the answer differs, as the operations that are blamed make it"
         for trial in report.trials:
             for d in trial.disagreements:
                 if not d.is_tie:

@@ -28,6 +28,11 @@ class TextTrial:
     what: str
     findings: tuple[TextFinding, ...]
     answer: str | None = None
+    follows: bool = False  # it differs, as it must once the trials' culprits are at work
+
+    @property
+    def conforms(self) -> bool:
+        return not (self.findings or self.follows)
 
 
 @dataclass
@@ -41,7 +46,7 @@ class Report:
 
     @property
     def conforms(self) -> bool:
-        return all(t.conforms for t in self.trials) and not any(t.findings for t in self.texts)
+        return all(t.conforms for t in self.trials) and all(t.conforms for t in self.texts)
 
     @property
     def exit_status(self) -> int:
@@ -97,7 +102,7 @@ def _text_json(trial: TextTrial) -> dict[str, Any]:
     return {
         "case": trial.case,
         "candidate": trial.what,
-        "conforms": not trial.findings,
+        "conforms": trial.conforms,
         "answer": trial.answer,
     }
 
@@ -161,7 +166,15 @@ def print_report(report: Report, console: Console) -> None:
             _mark(t.conforms),
         )
     for text in report.texts:
-        table.add_row(text.case, text.what, "", "", "", "", _mark(not text.findings))
+        table.add_row(
+            text.case,
+            text.what,
+            "",
+            "",
+            "",
+            "",
+            _mark(text.conforms, "FAIL" if text.findings else "follows"),
+        )
     console.print(table)
     console.print(
         "worst: share of its allowance that the probe nearest to it used; above 1 is outside",
@@ -185,8 +198,8 @@ def print_report(report: Report, console: Console) -> None:
         console.print("diverges", style="bold red")
 
 
-def _mark(good: bool) -> Text:
-    return Text("ok", style="green") if good else Text("FAIL", style="bold red")
+def _mark(good: bool, otherwise: str = "FAIL") -> Text:
+    return Text("ok", style="green") if good else Text(otherwise, style="bold red")
 
 
 def _print_culprits(report: Report, console: Console) -> None:
@@ -201,7 +214,13 @@ def _print_culprits(report: Report, console: Console) -> None:
     if len(culprits) > SHOWN:
         console.print(f"... and {len(culprits) - SHOWN} more culprits; --json has them all")
     for t in report.trials:
-        if t.propagated:
+        if t.propagated and not t.culprits:  # below L4, or what no single operation explains
+            for finding in t.propagated[:SHOWN]:
+                outside = Text.assemble(
+                    ("outside  ", "bold red"), f"{finding}  {t.case}, {t.candidate}"
+                )
+                console.print(outside, soft_wrap=True)
+        elif t.propagated:
             first = ", ".join(f.probe for f in t.propagated[:3])
             line = (
                 f"{t.case}, {t.candidate}: propagated to {len(t.propagated)} more probes: {first}"

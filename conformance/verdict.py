@@ -97,12 +97,25 @@ class Trial:
     rows: int
     worst: Mapping[str, tuple[str, float]]  # kind of run -> probe and share of its allowance
     logits_error: float  # largest in the free run, relative to the row's scale
-    logits_outside: bool
+    logits_outside: bool  # or never shown, where they should have been
 
     @property
     def conforms(self) -> bool:
         bugs = [d for d in self.disagreements if not d.is_tie]
         return not (self.culprits or self.propagated or bugs)
+
+    def __str__(self) -> str:
+        """The verdict and what speaks for it, a line each: culprits, or what was outside freely."""
+        found = [f"culprit  {c}" for c in self.culprits]
+        found = found or [f"outside  {f}" for f in self.propagated]
+        found += [
+            f"{'tie' if d.is_tie else 'BUG'}  after position {d.position} it prefers {d.chosen}, "
+            f"the reference {d.expected}"
+            for d in self.disagreements
+        ]
+        return "\n".join(
+            [f"{'conforms' if self.conforms else 'diverges'}: {self.probes} probes", *found]
+        )
 
 
 def judge(
@@ -191,7 +204,8 @@ def trial(
     confirmed = False
     if guilty:
         proof = walk(candidate, golden, dtype, graft_at(guilty), schedule, level)
-        confirmed = {f.probe for f in judge(proof.measurements, whole)[0]} <= guilty
+        still_outside = {f.probe for f in judge(proof.measurements, whole)[0]}
+        confirmed = still_outside <= guilty and _reached_the_end(proof, level)
     worst = {"lockstep": nearest_own, "free": nearest_free}
     expected = golden.probes(level)
     logits = [m for m in free.measurements if m.probe == "logits"]
@@ -215,8 +229,15 @@ def trial(
             (float(m.errors.largest.max()) for m in logits if m.errors is not None),
             default=float("inf"),
         ),
-        logits_outside="logits" in {finding.probe for finding in outside},
+        logits_outside="logits" in {finding.probe for finding in outside}
+        or not _reached_the_end(free, level),
     )
+
+
+def _reached_the_end(run: Walk, level: Level) -> bool:
+    """Whether logits were shown and compared; below L3 there are none to expect."""
+    shown = any(m.probe == "logits" and m.errors is not None for m in run.measurements)
+    return level < Level.L3 or shown
 
 
 def _culprit(finding: Finding, candidate: Candidate, confirmed: bool) -> Culprit:

@@ -94,6 +94,7 @@ def test_a_known_divergence_excuses_the_tokens_but_not_the_prompt(
     envelope = real.envelope("free", torch.float32)
     said = answer(talker, real, envelope, Level.L5, known_to_diverge=True)
     assert [f.stage for f in said.findings] == ["tokenizer.encode"]
+    assert said.follows, "what is excused is not called right"
     assert words != "nonsense"
 
 

@@ -66,3 +66,9 @@ def test_a_missing_model_is_one_sentence(runner: pytest.Pytester) -> None:
     assert result.ret != 0
     result.stdout.fnmatch_lines(["*'no-such-model' is no folder*"])
     result.stdout.no_fnmatch_line("*Traceback*")
+
+
+def test_a_golden_without_a_model_is_a_usage_error(runner: pytest.Pytester) -> None:
+    result = run(runner, "--lockstep-golden", GOLDEN)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*--lockstep-golden goes with --lockstep-model*"])

@@ -156,6 +156,26 @@ def test_an_engine_that_raises_is_at_fault_where_it_stopped(golden: Golden) -> N
     assert "ValueError: no such kernel" in str(culprit)
 
 
+def test_an_engine_that_stops_early_has_wrong_logits_and_no_proof(golden: Golden) -> None:
+    """Logits that were never shown must not read as logits that are right."""
+
+    def alter(probe: str, value: Tensor) -> Tensor:
+        raise ValueError("no such kernel")
+
+    result = judged(golden, at("layers.1.attn.context", alter))
+    assert result.logits_outside
+    assert not result.culprits[0].graft_confirms
+    assert "test_verdict.py" in str(result.culprits[0]), "where it was raised"
+
+
+def test_a_shallow_trial_says_in_words_what_was_wrong(golden: Golden) -> None:
+    sound = str(judged(golden, lambda p, v: v, Level.L3))
+    assert sound == "conforms: 2 probes"
+    wrong = str(judged(golden, lambda p, v: v[..., -1:, :], Level.L3))
+    assert wrong.startswith("diverges: ")
+    assert "outside  logits  step 0  has the shape (1, 1, 67), the reference (1, 21, 67)" in wrong
+
+
 def test_faults_of_several_operations_are_each_blamed(golden: Golden) -> None:
     def alter(probe: str, value: Tensor) -> Tensor:
         guilty = ("layers.0.attn.k", "layers.0.attn.k_rope", "layers.2.mlp.act", "cache.layers.1.v")
