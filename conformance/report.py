@@ -161,8 +161,8 @@ def print_report(report: Report, console: Console) -> None:
             f"{t.candidate} {t.dtype}",
             str(t.probes),
             f"{t.rows:,}",
-            f"{own[1]:6.2f}  {own[0]}" if own else "",
-            f"{whole[1]:.2f}" if whole else "",
+            f"{_share(own[1]):>6}  {own[0]}" if own else "",
+            _share(whole[1]) if whole else "",
             _mark(t.conforms),
         )
     for text in report.texts:
@@ -198,21 +198,36 @@ def print_report(report: Report, console: Console) -> None:
         console.print("diverges", style="bold red")
 
 
+def _share(share: float) -> str:
+    return f"{share:.2f}" if share < 1000 else f"{share:.0e}"
+
+
 def _mark(good: bool, otherwise: str = "FAIL") -> Text:
     return Text("ok", style="green") if good else Text(otherwise, style="bold red")
 
 
 def _print_culprits(report: Report, console: Console) -> None:
-    culprits = [f"{c}  {t.case}, {t.candidate}" for t in report.trials for c in t.culprits]
-    culprits += [
-        f"{f.stage} of {f.text!r}: {f.got!r}, expected {f.expected!r}  {t.case}"
-        for t in report.texts
-        for f in t.findings
-    ]
-    for line in culprits[:SHOWN]:
+    # The same operation is often guilty in several runs of a case: one entry, the first run's figures.
+    seen: dict[tuple[str, str], list[tuple[Culprit, str]]] = {}
+    for t in report.trials:
+        for culprit in t.culprits:
+            runs = seen.setdefault((t.case, culprit.finding.probe), [])
+            runs.append((culprit, t.candidate))
+    for (case, probe), runs in list(seen.items())[:SHOWN]:
+        culprit = runs[0][0]
+        place = f"  {shorten(culprit.file)}:{culprit.line}" if culprit.file else ""
+        proof = "confirmed by graft" if culprit.graft_confirms else "not confirmed by graft"
+        line = f"{probe}{place}  {proof}"
         console.print(Text.assemble(("culprit  ", "bold red"), line), soft_wrap=True)
-    if len(culprits) > SHOWN:
-        console.print(f"... and {len(culprits) - SHOWN} more culprits; --json has them all")
+        figures = str(culprit.finding).removeprefix(probe).strip()
+        console.print(f"         {figures}", soft_wrap=True, markup=False, highlight=False)
+        console.print(f"         {case}: {', '.join(name for _, name in runs)}", style="dim")
+    if len(seen) > SHOWN:
+        console.print(f"... and {len(seen) - SHOWN} more culprits; --json has them all")
+    for text in report.texts:
+        for f in text.findings:
+            line = f"{f.stage} of {f.text!r}: {f.got!r}, expected {f.expected!r}  {text.case}"
+            console.print(Text.assemble(("culprit  ", "bold red"), line), soft_wrap=True)
     for t in report.trials:
         if t.propagated and not t.culprits:  # below L4, or what no single operation explains
             for finding in t.propagated[:SHOWN]:
@@ -229,6 +244,13 @@ def _print_culprits(report: Report, console: Console) -> None:
 
 
 def _print_choices(trial: Trial, console: Console) -> None:
+    if trial.culprits:  # with operations at fault, other tokens are no news
+        if trial.disagreements:
+            console.print(
+                f"{trial.case}, {trial.candidate}: {len(trial.disagreements)} greedy choices differ",
+                style="dim",
+            )
+        return
     for kind, style, found in (
         ("BUG", "bold red", [d for d in trial.disagreements if not d.is_tie]),
         ("tie", "yellow", [d for d in trial.disagreements if d.is_tie]),
