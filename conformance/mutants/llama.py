@@ -97,12 +97,13 @@ LLAMA = (
     ),
     _llama(
         "positions-clamped",
-        "keeps positions below 512",
+        "keeps positions below 256",
         "invented for this catalogue",
         "decoder.py",
         "rope.table(f, positions, x.dtype)",
-        "rope.table(f, positions.clamp(max=511), x.dtype)",
+        "rope.table(f, positions.clamp(max=255), x.dtype)",
         _ROPES,
+        family="long",
     ),
     _llama(
         "rope-linear-dropped",

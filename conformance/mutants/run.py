@@ -35,7 +35,7 @@ Say = Callable[[str], None]
 CATALOGUE: tuple[Mutant, ...] = (*LLAMA, *TOKENIZER)
 
 #: The goldens that judge a family's faults, as a pattern of their names.
-CASES = {"llama": "llama-*", "tokenizer": "text-*", "gguf": "smollm2-135m"}
+CASES = {"llama": "llama-*", "long": "long-*", "tokenizer": "text-*", "gguf": "smollm2-135m"}
 
 #: Checks that other projects stop at: how many of the faults would they have noticed?
 WEAKER: Mapping[str, Callable[[Report], bool]] = {
