@@ -123,6 +123,7 @@ LLAMA = (
         "positions.float()[:, None] * frequency.to(dtype)",
         _ROPES,
         dtype="bfloat16",
+        family="long",
     ),
     _llama(
         "rope-offset",

@@ -2,7 +2,8 @@
 
     case NAME OUT [MODEL]          makes a committed golden
     live NAME MODEL OUT DTYPE      makes a golden of any model for one check
-    answers MODEL IDS N OUT        float32 logits of IDS (eager and sdpa) and N greedy tokens after them
+    answers MODEL IDS N OUT        float32 logits of IDS (eager, sdpa, and eager in
+                                   chunks of 7) and N greedy tokens after them
 
 Progress goes to standard error in lines that begin with `progress: `, an error in one with `error: `.
 """
@@ -62,9 +63,13 @@ def make(name: str, out: Path, model: list[str]) -> None:
     raise LockstepError(f"no case {name!r}")
 
 
+CHUNK = 7
+
+
 def answer(path: Path, ids: list[int], n: int, out: Path) -> None:
     model = load(path, torch.float32)
     found = {kind: answers.logits(model, ids, kind) for kind in ("eager", "sdpa")}
+    found["chunks"] = answers.logits_in_chunks(model, ids, CHUNK)
     if n:
         found["greedy"] = torch.tensor(answers.greedy(model, ids, n), dtype=torch.int64)
     save_file(found, out)

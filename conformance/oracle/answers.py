@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from conformance.oracle.model import Oracle, Variant
+
 
 def logits(model: Any, ids: Sequence[int], attention: str) -> Tensor:
     """Logits [T, V] of one whole pass with transformers' own attention ("eager" or "sdpa")."""
@@ -15,6 +17,22 @@ def logits(model: Any, ids: Sequence[int], attention: str) -> Tensor:
     with torch.inference_mode():
         result: Tensor = model(torch.tensor([list(ids)]), use_cache=False).logits[0]
     return result
+
+
+def logits_in_chunks(model: Any, ids: Sequence[int], size: int) -> Tensor:
+    """Logits [T, V] by eager attention, `size` tokens at a time through transformers' own cache."""
+    shown: list[Tensor] = []
+
+    def tap(probe: str, value: Tensor) -> Tensor:
+        if probe == "logits":
+            shown.append(value[0].clone())
+        return value
+
+    oracle = Oracle(model, Variant(threads=torch.get_num_threads()))
+    oracle.begin(len(ids))
+    for chunk in torch.tensor(list(ids)).split(size):
+        oracle.step(chunk, tap)
+    return torch.cat(shown)
 
 
 def greedy(model: Any, ids: Sequence[int], max_tokens: int) -> list[int]:
