@@ -226,7 +226,7 @@ def test_safetensors_are_read_where_a_pickle_lies_beside_them(folder: Path) -> N
             "holds model-00001-of-00002.safetensors but neither",
         ),
         ({"config.json": "{"}, "config.json is not JSON"),
-        ({"config.json": "\udcff"}, "config.json is not JSON"),
+        ({"config.json": "\udcff"}, "config.json is not UTF-8 text"),
         ({"config.json": "[]"}, "config.json must hold a JSON object, not a list"),
         ({"config.json": '{"model_type": "mamba"}'}, "architecture 'mamba' is not supported"),
         (
