@@ -1,7 +1,7 @@
-"""What a detached probe costs in an eager decode step: `python docs/measurements/probe_overhead.py MODEL`.
+"""What detached probes cost in an eager decode step: `python docs/measurements/probe_overhead.py MODEL`.
 
-Plain probes are taken out of the decoder (a bare function in their place) and put back, in turn,
-so that a drifting machine slows both alike. Prints the median of the paired ratios.
+The cost of one call of a plain probe, times their number, as a share of a whole step (medians). Timing
+steps with and without probes against each other drowns in the noise of a shared machine.
 """
 
 from __future__ import annotations
@@ -9,70 +9,44 @@ from __future__ import annotations
 import statistics
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import torch
-from torch import Tensor, nn
 
 from engine import Engine
-from engine.cache import ContiguousCache
-from engine.probe import Probe
-
-PAIRS, STEPS = 24, 4
+from engine.probe import Probe, probes
 
 
-def _identity(value: Tensor) -> Tensor:
-    return value
-
-
-@contextmanager
-def without_probes(*roots: nn.Module) -> Iterator[int]:
-    """Replaces every plain probe by a bare function; gives their number."""
-    taken = [
-        (parent, name, probe)
-        for root in roots
-        for parent in root.modules()
-        for name, probe in list(parent.named_children())
-        if type(probe) is Probe
-    ]
-    for parent, name, _ in taken:
-        del parent._modules[name]
-        parent.__dict__[name] = _identity
-    try:
-        yield len(taken)
-    finally:
-        for parent, name, probe in taken:
-            del parent.__dict__[name]
-            parent._modules[name] = probe
+def median_seconds(work: Callable[[], object], times: int) -> float:
+    durations = []
+    for _ in range(times):
+        start = time.perf_counter()
+        work()
+        durations.append(time.perf_counter() - start)
+    return statistics.median(durations)
 
 
 @torch.inference_mode()
-def seconds(engine: Engine, cache: ContiguousCache, token: Tensor) -> float:
-    start = time.perf_counter()
-    for _ in range(STEPS):
-        engine.decoder(token, cache)
-    return time.perf_counter() - start
-
-
 def main(model: str) -> None:
     engine = Engine.load(model, backend="eager")
+    cache = engine.new_cache(64)
     token = torch.tensor([[1]])
-    cache = engine.new_cache(2 * (PAIRS + 2) * STEPS)
-    ratios = []
-    for pair in range(PAIRS + 2):
-        attached = seconds(engine, cache, token)
-        with without_probes(engine.decoder, cache) as n:
-            bare = seconds(engine, cache, token)
-        if pair >= 2:  # warmed up
-            ratios.append(attached / bare)
+    step = median_seconds(lambda: engine.decoder(token, cache), 48)
+    plain = [
+        probe
+        for root in (engine.decoder, cache)
+        for probe in probes(root).values()
+        if type(probe) is Probe
+    ]
+    value, probe = torch.ones(1), Probe()
+    call = median_seconds(lambda: [probe(value) for _ in range(1000)], 200) / 1000
+    share = len(plain) * call / step
     print(
-        f"{n} plain probes, {PAIRS} pairs of {STEPS} decode steps: with probes / without, "
-        f"median {statistics.median(ratios):.4f} (quartiles "
-        f"{statistics.quantiles(ratios)[0]:.4f} to {statistics.quantiles(ratios)[2]:.4f})"
+        f"{len(plain)} plain probes of {call * 1e6:.2f} us in a decode step of {step * 1e3:.1f} ms: "
+        f"{100 * share:.2f} %"
     )
 
 
