@@ -6,13 +6,18 @@ level, and calls the tap with what it has; what it cannot offer is reported as s
 
 from __future__ import annotations
 
+import importlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from fnmatch import fnmatch
 from functools import cache
-from typing import Protocol
+from pathlib import Path
+from typing import Protocol, cast
 
 from torch import Tensor
+
+from engine.errors import RequestError
 
 
 class Level(IntEnum):
@@ -73,6 +78,8 @@ class Candidate:
     level: Level = Level.L3
     #: Patterns of probes that this candidate has no place for, although its level has.
     lacks: tuple[str, ...] = ()
+    #: How prompts are fed to it: a trial for each size of chunk, None being the whole prompt at once.
+    prefill: tuple[int | None, ...] = (None, 5)
 
     def begin(self, capacity: int) -> None:
         """Forgets everything and makes an empty cache for `capacity` tokens."""
@@ -100,3 +107,25 @@ class Candidate:
 
     def offers(self, probe: str) -> bool:
         return self.level.offers(probe) and not any(fnmatch(probe, p) for p in self.lacks)
+
+
+class Factory(Protocol):
+    """Makes the candidates that are to be judged on one model: usually one, or one per kernel.
+
+    `model` is a folder in Hugging Face layout or a .gguf file, `device` a torch device, `dtype` a
+    dtype's name. Raises a LockstepError for what the engine does not support.
+    """
+
+    def __call__(self, model: Path, device: str, dtype: str) -> Sequence[Candidate]: ...
+
+
+def factory(name: str) -> Factory:
+    """The factory called `module:function`, imported; RequestError if there is none."""
+    module, _, function = name.partition(":")
+    if not (module and function):
+        raise RequestError(f"a candidate is named module:function, not {name!r}")
+    try:
+        found = getattr(importlib.import_module(module), function)
+    except (ImportError, AttributeError) as error:
+        raise RequestError(f"the candidate {name} cannot be imported: {error}") from None
+    return cast("Factory", found)

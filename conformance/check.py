@@ -1,20 +1,27 @@
-"""`lockstep check`: this engine against goldens, or against transformers run for the occasion."""
+"""`lockstep check`: candidates against goldens, or against transformers run for the occasion."""
 
 from __future__ import annotations
 
 import importlib.util
 import platform
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from pathlib import Path
 
 import torch
 
-from conformance.candidate import Level
-from conformance.engine_candidate import EngineCandidate
+from conformance.candidate import Candidate, Factory, Level, factory
 from conformance.generation import answer
-from conformance.golden import REPOSITORY_GOLDENS, Golden, read_manifest, remake, verify_hashes
+from conformance.golden import (
+    REPOSITORY_GOLDENS,
+    Golden,
+    is_golden,
+    read_manifest,
+    remake,
+    verify_hashes,
+)
 from conformance.goldens import inventory, live_golden
 from conformance.lockstep import chunks
 from conformance.report import Report, TextTrial
@@ -22,123 +29,145 @@ from conformance.text import check_text
 from conformance.verdict import trial
 from engine.assets import KNOWN
 from engine.errors import LockstepError, ModelFileError, RequestError
-from engine.generate import Engine
-from engine.generate.engine import check_device
+from engine.generate.engine import DTYPES, check_device
 from engine.models import cached, resolve
 from engine.weights import open_checkpoint
 
 Say = Callable[[str], None]
 
-#: Each backend with the size of its prefill chunks: together they cover whole and chunked prompts.
-RUNS = (("eager", None), ("sdpa", 5))
+#: Whose candidates are judged unless another factory is named.
+ENGINE = "conformance.engine_candidate:candidates"
 
 
 def run_check(
-    model: str | None,
+    targets: Sequence[str] = (),
     golden: Path | None = None,
+    *,
     device: str = "cpu",
     dtype: str = "float32",
     level: str = "L5",
+    candidate: str = ENGINE,
     say: Say = lambda _: None,
     cases: str = "*",
 ) -> Report:
-    """Judges the engine on MODEL, or on every golden where there is none.
+    """Judges a candidate on TARGETS, or on every golden where there are none.
 
-    MODEL without `golden` is compared with transformers where that is installed, else with the
-    committed golden of that name. `cases` is a pattern that chooses among the goldens. Raises
-    LockstepError where there is nothing to check.
+    A target is a golden's folder or a MODEL, which is compared with transformers where that is
+    installed, else with the committed golden of its name. With `golden`, the one target is a MODEL
+    to be compared with that. `candidate` names a factory (`module:function`), `cases` is a
+    pattern that chooses among the goldens. Raises LockstepError where there is nothing to check.
     """
     if level not in Level.__members__:
         raise RequestError(f"no level {level!r}; there are {', '.join(Level.__members__)}")
-    check_device(device)
-    report = Report(environment=environment(device, dtype))
-    depth = Level[level]
-    if model is not None and golden is None:
-        _check_model(report, model, device, dtype, depth, say)
-    elif model is not None and golden is not None:
-        _check_on(report, golden, resolve(model), device, dtype, depth, say)
-    else:
-        _check_folder(report, golden or REPOSITORY_GOLDENS, cases, device, dtype, depth, say)
+    if dtype not in DTYPES:
+        raise RequestError(f"no dtype {dtype!r}; there are {', '.join(DTYPES)}")
+    if golden is not None and len(targets) > 1:
+        raise RequestError(f"--golden goes with one MODEL, not with {len(targets)}")
+    if candidate == ENGINE:
+        check_device(device)
+    session = _Session(factory(candidate), device, dtype, Level[level], say)
+    if golden is not None and targets:
+        session.check_on(golden, resolve(targets[0]))
+    elif not targets:
+        session.check_folder(golden or REPOSITORY_GOLDENS, cases)
+    for target in targets if golden is None else ():
+        if is_golden(Path(target)):
+            session.check_folder(Path(target), cases)
+        else:
+            session.check_model(target)
+    report = session.report
     if not report.trials and not report.texts:  # nobody's success, and no divergence either
         raise LockstepError(f"nothing was checked: {'; '.join(report.skipped) or 'no such case'}")
     return report
 
 
-def _check_model(
-    report: Report, model: str, device: str, dtype: str, level: Level, say: Say
-) -> None:
-    path = resolve(model, progress=True)
-    open_checkpoint(path)  # what the engine refuses is refused before the reference is asked
-    if importlib.util.find_spec("transformers"):
-        with tempfile.TemporaryDirectory(prefix="lockstep-") as folder:
-            live_golden(model, path, Path(folder), dtype, say)
-            _check_on(report, Path(folder), path, device, dtype, level, say)
-        return
-    committed = REPOSITORY_GOLDENS / model
-    if not committed.is_dir():
-        raise LockstepError(
-            f"checking {model} needs transformers: pip install 'lockstep-llm[oracle]', "
-            "or name a golden with --golden"
-        )
-    _check_on(report, committed, path, device, dtype, level, say)
+@dataclass
+class _Session:
+    """One run of the check: what is judged, how, and what was found so far."""
 
+    make: Factory
+    device: str
+    dtype: str
+    level: Level
+    say: Say
+    report: Report = field(init=False)
 
-def _check_folder(
-    report: Report, root: Path, cases: str, device: str, dtype: str, level: Level, say: Say
-) -> None:
-    folders = [root] if (root / "manifest.json").is_file() else inventory(root)
-    for folder in folders:
-        if not fnmatch(folder.name, cases):
-            continue
-        manifest = read_manifest(folder)
-        if manifest["kind"] == "text":
-            say(f"{folder.name}: every stage of the tokenizer")
-            verify_hashes(folder, manifest)
-            report.texts.append(TextTrial(folder.name, "tokenizer", tuple(check_text(folder))))
-            continue
-        checkpoint = str(manifest["checkpoint"])
-        if checkpoint in KNOWN and not cached(checkpoint):
-            report.skipped.append(
-                f"{folder.name}: its model is not here; get it with: lockstep fetch {checkpoint}"
+    def __post_init__(self) -> None:
+        self.report = Report(environment=environment(self.device, self.dtype))
+
+    def check_model(self, model: str) -> None:
+        path = resolve(model, progress=True)
+        open_checkpoint(path)  # what the engine refuses is refused before the reference is asked
+        if importlib.util.find_spec("transformers"):
+            with tempfile.TemporaryDirectory(prefix="lockstep-") as folder:
+                live_golden(model, path, Path(folder), self.dtype, self.say)
+                self.check_on(Path(folder), path)
+            return
+        committed = REPOSITORY_GOLDENS / model
+        if not committed.is_dir():
+            raise LockstepError(
+                f"checking {model} needs transformers: pip install 'lockstep-llm[oracle]', "
+                "or name a golden with --golden"
             )
-            continue
-        path = resolve(checkpoint) if checkpoint in KNOWN else folder / checkpoint
-        _check_on(report, folder, path, device, dtype, level, say)
+        self.check_on(committed, path)
 
+    def check_folder(self, root: Path, cases: str) -> None:
+        """The golden in `root`, or all those below it that `cases` names."""
+        folders = [root] if is_golden(root) else inventory(root)
+        for folder in folders:
+            if not fnmatch(folder.name, cases):
+                continue
+            manifest = read_manifest(folder)
+            if manifest["kind"] == "text":
+                self.say(f"{folder.name}: every stage of the tokenizer")
+                verify_hashes(folder, manifest)
+                findings = tuple(check_text(folder))
+                self.report.texts.append(TextTrial(folder.name, "tokenizer", findings))
+                continue
+            checkpoint = str(manifest["checkpoint"])
+            if checkpoint in KNOWN and not cached(checkpoint):
+                self.report.skipped.append(
+                    f"{folder.name}: its model is not here; get it with: lockstep fetch {checkpoint}"
+                )
+                continue
+            path = resolve(checkpoint) if checkpoint in KNOWN else folder / checkpoint
+            self.check_on(folder, path)
 
-def _check_on(
-    report: Report, folder: Path, model: Path, device: str, dtype: str, level: Level, say: Say
-) -> None:
-    """One model golden: every backend, in lockstep and freely, then the engine's own loop."""
-    golden = Golden(folder)
-    known = KNOWN.get(str(golden.manifest["checkpoint"]))
-    if known is not None and golden.manifest["checkpoint_sha256"] != known.files[0].sha256:
-        raise ModelFileError(
-            f"{folder.name} was made with another {known.name}; {remake(golden.case)}"
-        )
-    prompt, *single = golden.schedule
-    engine = Engine.load(model, device=device, dtype=dtype)
-    trials = []
-    for backend, chunk in RUNS:
-        candidate = EngineCandidate(engine, backend)
-        if level > Level.L0:
-            say(f"{golden.case}: {backend} in {dtype}")
-            schedule = chunks(prompt, chunk or prompt, len(single))
-            trials.append(trial(candidate, golden, engine.dtype, schedule, level))
-    report.trials += trials
-    if level == Level.L0 and "text" not in golden.manifest:
-        report.skipped.append(f"{golden.case}: it has no text")
-        return
-    wrong = not all(t.conforms for t in trials)
-    envelope = golden.envelope("free", engine.dtype)
-    try:
-        said = answer(candidate, golden, envelope, level, known_to_diverge=wrong)
-    except ModelFileError as error:
-        report.skipped.append(f"{golden.case}: its words, as {error}")
-    else:
-        report.texts.append(
-            TextTrial(golden.case, "generation", said.findings, said.text, said.follows)
-        )
+    def check_on(self, folder: Path, model: Path) -> None:
+        """One model golden: every candidate in lockstep and freely, then its own loop."""
+        golden = Golden(folder)
+        known = KNOWN.get(str(golden.manifest["checkpoint"]))
+        if known is not None and golden.manifest["checkpoint_sha256"] != known.files[0].sha256:
+            raise ModelFileError(
+                f"{folder.name} was made with another {known.name}; {remake(golden.case)}"
+            )
+        prompt, *single = golden.schedule
+        dtype = DTYPES[self.dtype]
+        trials = []
+        for candidate in self.make(model, self.device, self.dtype):
+            for chunk in candidate.prefill if self.level > Level.L0 else ():
+                self.say(f"{golden.case}: {candidate.name} in {self.dtype}")
+                schedule = chunks(prompt, chunk or prompt, len(single))
+                trials.append(trial(candidate, golden, dtype, schedule, self.level))
+        self.report.trials += trials
+        self._listen(candidate, golden, known_to_diverge=not all(t.conforms for t in trials))
+
+    def _listen(self, candidate: Candidate, golden: Golden, *, known_to_diverge: bool) -> None:
+        """The candidate's own loop: what it says of the golden's prompt."""
+        if self.level == Level.L0 and "text" not in golden.manifest:
+            self.report.skipped.append(f"{golden.case}: it has no text")
+            return
+        envelope = golden.envelope("free", DTYPES[self.dtype])
+        try:
+            said = answer(
+                candidate, golden, envelope, self.level, known_to_diverge=known_to_diverge
+            )
+        except ModelFileError as error:
+            self.report.skipped.append(f"{golden.case}: its words, as {error}")
+        else:
+            self.report.texts.append(
+                TextTrial(golden.case, "generation", said.findings, said.text, said.follows)
+            )
 
 
 def environment(device: str, dtype: str) -> dict[str, str]:

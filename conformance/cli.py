@@ -29,28 +29,40 @@ Cases = Annotated[
 
 @app.command()
 def check(
-    model: Annotated[
-        str | None,
+    targets: Annotated[
+        list[str] | None,
         typer.Argument(
-            metavar="[MODEL]",
-            help="A model to check: against --golden, its committed golden, or live transformers. "
-            "Without MODEL, every committed golden is checked.",
+            metavar="[TARGET]...",
+            help="Goldens' folders, or a MODEL to check: against --golden, live transformers, or its "
+            "committed golden. Without TARGET, every committed golden is checked.",
         ),
     ] = None,
     golden: Annotated[Path | None, typer.Option(help="The golden's folder.")] = None,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
     dtype: Annotated[str, typer.Option(help="float32, bfloat16 or float16.")] = "float32",
     level: Annotated[str, typer.Option(help="How deep to look: L0 text to L5 cache.")] = "L5",
+    candidate: Annotated[
+        str | None,
+        typer.Option(metavar="MODULE:FUNCTION", help="Judge another engine, by its factory."),
+    ] = None,
     json_file: Json = None,
     html: Annotated[Path | None, typer.Option(help="Write the report as a page.")] = None,
 ) -> None:
     """Run the engine in lockstep with the reference and name the operation that is wrong."""
     _check_targets(json_file, html)
-    from conformance.check import run_check
+    from conformance.check import ENGINE, run_check
     from conformance.report import print_report, write_html
 
     with _progress() as say:
-        report = run_check(model, golden, device, dtype, level, say)
+        report = run_check(
+            targets or [],
+            golden,
+            device=device,
+            dtype=dtype,
+            level=level,
+            candidate=candidate or ENGINE,
+            say=say,
+        )
     if html is not None:
         with atomically(html) as draft:
             write_html(report, draft)

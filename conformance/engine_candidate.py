@@ -15,11 +15,20 @@ from engine.generate import Engine, SamplingParams
 from engine.probe import Probe, attached, probes
 
 
+def candidates(model: Path, device: str, dtype: str) -> list[EngineCandidate]:
+    """The engine on each of its attention backends; between them, prompts come whole and in chunks."""
+    engine = Engine.load(model, device=device, dtype=dtype)
+    return [EngineCandidate(engine, "eager", (None,)), EngineCandidate(engine, "sdpa", (5,))]
+
+
 class EngineCandidate(Candidate):
     level = Level.L5
 
-    def __init__(self, engine: Engine, backend: str) -> None:
+    def __init__(
+        self, engine: Engine, backend: str, prefill: tuple[int | None, ...] = (None,)
+    ) -> None:
         self.engine = engine
+        self.prefill = prefill
         self.backend = backend_named(backend)
         self.name = f"engine ({backend})"
         self.lacks = () if backend == "eager" else ("*.attn.scores", "*.attn.weights")

@@ -122,6 +122,11 @@ def remake(case: str) -> str:
     return f"make it again with: lockstep golden capture {case}"
 
 
+def is_golden(folder: Path) -> bool:
+    """Whether a folder looks like one golden (its manifest is still to be read)."""
+    return (folder / "manifest.json").is_file()
+
+
 def read_manifest(folder: Path) -> dict[str, Any]:
     """The manifest of a golden folder; missing or foreign ones are an error that says the command."""
     path = folder / "manifest.json"

@@ -146,7 +146,7 @@ def _report(config: pytest.Config) -> Report:
 
         golden = config.getoption("--lockstep-golden")
         config.stash[_REPORT] = run_check(
-            config.getoption("--lockstep-model"),
+            [config.getoption("--lockstep-model")],
             Path(golden) if golden else None,
             device=config.getoption("--lockstep-device"),
             dtype=config.getoption("--lockstep-dtype"),

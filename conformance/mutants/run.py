@@ -212,7 +212,7 @@ def _check(family: str, dtype: str) -> Report:
     from conformance.check import run_check
 
     torch.set_num_threads(1)
-    report = run_check(None, dtype=dtype, cases=CASES[family])
+    report = run_check(dtype=dtype, cases=CASES[family])
     if report.skipped:  # a fault must not survive because its golden was left out
         raise LockstepError(report.skipped[0])
     return report

@@ -105,7 +105,7 @@ def test_two_overlapping_faults_are_both_blamed_and_nothing_else(
 
     monkeypatch.setattr(RMSNorm, "forward", shifted_norm)
     monkeypatch.setattr(Attention, "__init__", doubled_scale)
-    report = run_check(None, golden=REPOSITORY_GOLDENS / "llama-gqa")
+    report = run_check(golden=REPOSITORY_GOLDENS / "llama-gqa")
     eager = report.trials[0]
     blamed = {c.finding.probe.split(".", 2)[-1] for c in eager.culprits}
     assert blamed == {"pre_attn_norm", "pre_mlp_norm", "attn.scores", "final_norm"}
@@ -123,7 +123,7 @@ def test_a_fault_between_two_probes_is_blamed_on_what_reads_it(
         return forward(self, x, *rest) * 1.01
 
     monkeypatch.setattr(Block, "forward", nudged)
-    report = run_check(None, golden=REPOSITORY_GOLDENS / "llama-gqa")
+    report = run_check(golden=REPOSITORY_GOLDENS / "llama-gqa")
     blamed = {c.finding.probe for c in report.trials[0].culprits}
     # A norm of a scaled vector is nearly the same: only eps gives it away.
     assert blamed >= {"layers.1.after_attn", "layers.2.after_attn"}

@@ -32,7 +32,7 @@ def test_the_engine_conforms_to_a_tiny_golden(
     name: str, dtype: str, pytestconfig: pytest.Config
 ) -> None:
     device = pytestconfig.getoption("--lockstep-device")
-    report = run_check(None, golden=REPOSITORY_GOLDENS / name, dtype=dtype, device=device)
+    report = run_check(golden=REPOSITORY_GOLDENS / name, dtype=dtype, device=device)
     assert [c for t in report.trials for c in t.culprits] == []
     assert report.exit_status == 0
     golden = Golden(REPOSITORY_GOLDENS / name)
@@ -48,7 +48,7 @@ def test_the_engine_conforms_to_a_tiny_golden(
 
 @pytest.mark.parametrize("name", [case.name for case in TEXT_CASES])
 def test_the_tokenizer_conforms_to_a_text_golden(name: str) -> None:
-    report = run_check(None, golden=REPOSITORY_GOLDENS / name)
+    report = run_check(golden=REPOSITORY_GOLDENS / name)
     assert report.texts[0].findings == ()
     assert report.exit_status == 0
 
@@ -60,7 +60,7 @@ def test_smollm2_conforms_to_its_compact_golden(
     asset("smollm2-135m")
     device = pytestconfig.getoption("--lockstep-device")
     golden = REPOSITORY_GOLDENS / "smollm2-135m"
-    report = run_check(None, golden=golden, dtype=dtype, device=device)
+    report = run_check(golden=golden, dtype=dtype, device=device)
     assert report.exit_status == 0
     assert report.trials[0].probes > 100
     assert report.texts[0].answer is not None
@@ -114,33 +114,33 @@ def test_one_flipped_byte_is_found_and_its_file_named(copy: Path, file: str) -> 
     with pytest.raises(
         ModelFileError, match=rf"{file} was altered.*lockstep golden capture llama-tied"
     ):
-        run_check(None, golden=copy)
+        run_check(golden=copy)
 
 
 def test_a_missing_file_is_named(copy: Path) -> None:
     (copy / "noise.json").unlink()
     with pytest.raises(ModelFileError, match=r"noise.json is missing; make it again with"):
-        run_check(None, golden=copy)
+        run_check(golden=copy)
 
 
 def test_a_file_that_the_manifest_does_not_list_is_named(copy: Path) -> None:
     (copy / "notes.txt").write_text("mine")
     with pytest.raises(ModelFileError, match=r"notes.txt, which its manifest does not list"):
-        run_check(None, golden=copy)
+        run_check(golden=copy)
 
 
 def test_a_golden_of_another_format_is_refused(copy: Path) -> None:
     manifest = json.loads((copy / "manifest.json").read_text())
     (copy / "manifest.json").write_text(json.dumps(manifest | {"format": 99}))
     with pytest.raises(ModelFileError, match="has format 99, this version reads 1"):
-        run_check(None, golden=copy)
+        run_check(golden=copy)
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", "null", '{"format": 1, "kind": "model"}'])
 def test_a_manifest_that_is_none_is_refused(copy: Path, text: str) -> None:
     (copy / "manifest.json").write_text(text)
     with pytest.raises(ModelFileError, match="is not a manifest"):
-        run_check(None, golden=copy)
+        run_check(golden=copy)
 
 
 def test_a_missing_and_an_unused_golden_are_errors(
@@ -160,12 +160,12 @@ def test_a_missing_and_an_unused_golden_are_errors(
 
 def test_a_folder_without_a_golden_says_the_command(tmp_path: Path) -> None:
     with pytest.raises(ModelFileError, match="lockstep golden capture"):
-        run_check(None, golden=tmp_path)
+        run_check(golden=tmp_path)
 
 
 @pytest.mark.parametrize("level", ["L1", "L2", "L3", "L4", "L5"])
 def test_the_engine_conforms_at_every_level(level: str) -> None:
-    report = run_check(None, golden=REPOSITORY_GOLDENS / "llama-tied", level=level)
+    report = run_check(golden=REPOSITORY_GOLDENS / "llama-tied", level=level)
     assert report.exit_status == 0
     probes = {"L1": 0, "L2": 1, "L3": 2}.get(level)
     assert report.trials[0].probes == probes if probes is not None else report.trials[0].probes > 30
@@ -175,27 +175,27 @@ def test_the_engine_conforms_at_every_level(level: str) -> None:
 def test_a_fault_shows_at_every_level(level: str, monkeypatch: pytest.MonkeyPatch) -> None:
     forward = RMSNorm.forward
     monkeypatch.setattr(RMSNorm, "forward", lambda self, x: forward(self, x).flip(-1))
-    report = run_check(None, golden=REPOSITORY_GOLDENS / "llama-tied", level=level)
+    report = run_check(golden=REPOSITORY_GOLDENS / "llama-tied", level=level)
     assert report.exit_status == 1
 
 
 def test_the_lowest_level_has_nothing_to_say_of_a_model_without_text() -> None:
     """An empty report would read as "conforms"."""
     with pytest.raises(LockstepError, match="nothing was checked: llama-tied: it has no text"):
-        run_check(None, golden=REPOSITORY_GOLDENS / "llama-tied", level="L0")
+        run_check(golden=REPOSITORY_GOLDENS / "llama-tied", level="L0")
 
 
 def test_an_unknown_case_or_level_is_refused() -> None:
     with pytest.raises(RequestError, match="no case 'nonsense'; there are llama-gqa"):
         goldens.capture(["nonsense"], None, print)
     with pytest.raises(RequestError, match="no level 'L9'"):
-        run_check(None, level="L9")
+        run_check(level="L9")
 
 
 def test_a_model_of_another_shape_diverges_and_does_not_crash() -> None:
     """Checking a model against somebody else's golden is a divergence in every tensor's shape."""
     report = run_check(
-        str(REPOSITORY_GOLDENS / "llama-tied"), golden=REPOSITORY_GOLDENS / "llama-gqa"
+        [str(REPOSITORY_GOLDENS / "llama-tied")], golden=REPOSITORY_GOLDENS / "llama-gqa"
     )
     assert report.exit_status == 1
     assert "has the shape" in str(report.trials[0].culprits[0])
