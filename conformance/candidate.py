@@ -78,6 +78,8 @@ class Candidate:
     level: Level = Level.L3
     #: Patterns of probes that this candidate has no place for, although its level has.
     lacks: tuple[str, ...] = ()
+    #: Whether NaN in what it shows means that it does not know: a server tells the best few alone.
+    partial: bool = False
     #: How prompts are fed to it: a trial for each size of chunk, None being the whole prompt at once.
     prefill: tuple[int | None, ...] = (None, 5)
 

@@ -1,13 +1,20 @@
 """From measured noise to what is allowed, row by row.
 
-A row is the last dimension of a probe at one token, of one head. Its error is allowed up to
+A row is the last dimension of a probe at one token, of one head. Its error is measured three ways,
+each relative to the row's scale:
 
-    k * r * scale + eps/2 * scale          scale = the truth's largest magnitude in the row
+    largest   of its elements
+    rms       root mean square, so that a bias cannot hide under one large element
+    along     the part that lies along the truth, sum(e t) / (|t| sqrt(n)): a wrong factor stands out
+              here, because rounding averages away over the n elements
 
-where r is the probe's own relative noise, measured on legal re-orderings of the oracle against its
-float64 truth, and eps the run dtype's. The same holds for the root mean square of the row's error,
-with its own r, so that a bias cannot hide under one large element. k is the only choice in this
-policy; nobody edits a tolerance.
+and each is allowed up to
+
+    k * r + floor
+
+where r is the probe's own noise of that kind, measured on legal re-orderings of the oracle against
+its float64 truth, and the floor one rounding of the run's dtype, eps/2, which for `along` averages
+to eps/2 / sqrt(n). k is the only choice in this policy; nobody edits a tolerance.
 """
 
 from __future__ import annotations
@@ -22,18 +29,40 @@ from torch import Tensor
 #: one more for a whole run, in which errors add up.
 K = {"lockstep": 2.0, "free": 3.0}
 
+_TINY = torch.finfo(torch.float64).tiny
+
 
 @dataclass(frozen=True)
 class Noise:
-    """A probe's noise relative to its rows' scales, over `rows` rows of the ensemble."""
+    """A probe's largest errors of each kind, over `rows` rows of the ensemble."""
 
     largest: float
     rms: float
+    along: float
     rows: int
 
     def merge(self, other: Noise) -> Noise:
         return Noise(
-            max(self.largest, other.largest), max(self.rms, other.rms), self.rows + other.rows
+            max(self.largest, other.largest),
+            max(self.rms, other.rms),
+            max(self.along, other.along),
+            self.rows + other.rows,
+        )
+
+
+@dataclass(frozen=True)
+class RowErrors:
+    """Errors of each row relative to its scale: tensors of the value's shape without its last axis."""
+
+    largest: Tensor
+    rms: Tensor
+    along: Tensor
+    count: Tensor  # elements of a row that are compared
+
+    def noise(self) -> Noise:
+        rows = self.largest.numel()
+        return Noise(
+            float(self.largest.max()), float(self.rms.max()), float(self.along.max()), rows
         )
 
 
@@ -45,43 +74,48 @@ class Envelope:
     floor: float
     noise: Mapping[str, Noise]
 
-    def allowance(self, probe: str) -> tuple[float, float]:
-        """Largest and root-mean-square error allowed in a row, relative to the row's scale."""
-        noise = self.noise[probe]
-        return (
-            K[self.run] * noise.largest + self.floor,
-            K[self.run] * noise.rms + self.floor,
-        )
+    def allowance(self, probe: str) -> float:
+        """The largest error of an element that is allowed, relative to its row's scale."""
+        return K[self.run] * self.noise[probe].largest + self.floor
+
+    def kinds(self, probe: str, errors: RowErrors) -> dict[str, tuple[Tensor, Tensor]]:
+        """For each kind of error its rows, and what they are allowed."""
+        k, noise = K[self.run], self.noise[probe]
+        one = torch.ones_like(errors.count)
+        return {
+            "largest": (errors.largest, (k * noise.largest + self.floor) * one),
+            "rms": (errors.rms, (k * noise.rms + self.floor) * one),
+            "along": (errors.along, k * noise.along + self.floor / errors.count.sqrt()),
+        }
+
+    def shares(self, probe: str, errors: RowErrors) -> Tensor:
+        """How much of its allowance each row used, by the kind of error that used most."""
+        kinds = self.kinds(probe, errors).values()
+        return torch.stack([error / allowed for error, allowed in kinds]).amax(0)
 
 
-@dataclass(frozen=True)
-class RowErrors:
-    """Errors of each row relative to its scale: tensors of the value's shape without its last axis."""
+def row_errors(value: Tensor, truth: Tensor, scale: Tensor | None = None) -> RowErrors:
+    """Compares value [B, ..., row] and truth [..., row] in float64; where the truth is -inf nothing counts.
 
-    largest: Tensor
-    rms: Tensor
-
-    def noise(self) -> Noise:
-        return Noise(float(self.largest.max()), float(self.rms.max()), self.largest.numel())
-
-
-def row_errors(value: Tensor, truth: Tensor) -> RowErrors:
-    """Compares value and truth [..., row] in float64; places where the truth is -inf do not count.
-
-    A row whose truth is zero throughout has no scale: any error in it is beyond every allowance.
+    `scale` is that of each row, the truth's largest magnitude by default. A row whose truth is zero
+    throughout has none: any error in it is beyond every allowance.
     """
+    value, truth = value.double(), truth.double()
     masked = truth == -torch.inf
+    count = (~masked).sum(-1).clamp(min=1).double()
     if masked.any():
         value = value.masked_fill(masked, 0.0)
         truth = truth.masked_fill(masked, 0.0)
-        count: Tensor | int = (~masked).sum(-1).clamp(min=1)
-    else:
-        count = truth.shape[-1]
-    error = (value.double() - truth.double()).abs()
-    scale = truth.double().abs().amax(-1).clamp(min=torch.finfo(torch.float64).tiny)
+    if scale is None:
+        scale = truth.abs().amax(-1)
+    scale = scale.double().clamp(min=_TINY)
+    error = value - truth
+    length = truth.square().sum(-1).sqrt().clamp(min=_TINY)
     return RowErrors(
-        largest=error.amax(-1) / scale,
+        largest=error.abs().amax(-1) / scale,
         rms=(error.square().sum(-1) / count).sqrt() / scale,
+        along=((error * truth).sum(-1) / length).abs() / count.sqrt() / scale,
+        count=count.expand(error.shape[:-1]),
     )
 
 

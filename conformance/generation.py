@@ -96,4 +96,4 @@ def _leaves_at_a_tie(chosen: Sequence[int], golden: Golden, envelope: Envelope) 
 def _passes_a_tie(golden: Golden, envelope: Envelope) -> bool:
     """Whether the reference itself chose within the envelope: its text may then go on otherwise."""
     margins = golden.manifest["margins"][golden.schedule[0] - 1 : -1]
-    return bool(min(margins) <= 2 * envelope.allowance("logits")[0])
+    return bool(min(margins) <= 2 * envelope.allowance("logits"))

@@ -4,6 +4,8 @@
                                       in the manifest)
     trace.safetensors                 truth by probe: tokens on the last axis but one, over the prompt
                                       and the teacher-forced decode steps; masked scores are -inf
+    scales.safetensors                the scale of each row of a probe whose truth nearly cancels in
+                                      some rows: how far the row moves when its inputs do
     noise.json                        relative noise by dtype, kind of run and probe
     manifest.json                     ids, schedule, versions, the command, sha256 of each file
 
@@ -29,7 +31,7 @@ from conformance.candidate import Level
 from conformance.envelope import Envelope, Noise, half_step
 from engine.errors import ModelFileError
 
-FORMAT = 1
+FORMAT = 2
 _KEYS = {
     "text": {"case", "command", "files", "versions"},
     "model": {"case", "checkpoint", "command", "files", "versions"}
@@ -65,9 +67,17 @@ class Golden:
     @cached_property
     def trace(self) -> Mapping[str, Tensor]:
         """Truth by probe, float64."""
-        path = self.folder / "trace.safetensors"
+        return self._tensors("trace.safetensors")
+
+    @cached_property
+    def scales(self) -> Mapping[str, Tensor]:
+        """Scales of rows by probe, where they are not the truth's largest magnitudes; float64."""
+        return self._tensors("scales.safetensors")
+
+    def _tensors(self, name: str) -> Mapping[str, Tensor]:
+        path = self.folder / name
         try:
-            return {probe: truth.double() for probe, truth in load_file(path).items()}
+            return {probe: tensor.double() for probe, tensor in load_file(path).items()}
         except SafetensorError as error:
             raise ModelFileError(f"{path} cannot be read: {error}; {remake(self.case)}") from None
 
@@ -104,6 +114,13 @@ class Golden:
         if probe.endswith((".scores", ".weights")):
             return whole[..., start:stop, :stop]
         return whole[..., start:stop, :]
+
+    def scale(self, probe: str, start: int, stop: int) -> Tensor | None:
+        """The scales of those tokens' rows; None where the truth's largest magnitude is the scale."""
+        if probe not in self.scales:
+            return None
+        first = 0 if probe.startswith("cache.") else start
+        return self.scales[probe][..., first:stop]
 
     def envelope(self, run: str, dtype: torch.dtype) -> Envelope:
         """What a run ("lockstep" or "free") in `dtype` is allowed."""

@@ -144,7 +144,7 @@ def _beyond_noise(old: Golden, new: Golden) -> str | None:
         if truths[probe].shape != truth.shape:
             return f"{probe} has another shape"
         off = float(row_errors(truths[probe], truth).largest.max())
-        if off > reference.allowance(probe)[0]:
+        if off > reference.allowance(probe):
             return f"the truth of {probe} moved by {off:.1e} of its scale"
     tables = [json.loads((g.folder / "noise.json").read_text()) for g in (old, new)]
     for dtype, runs in tables[0].items():

@@ -21,7 +21,7 @@ from conformance.golden import Golden
 from engine.errors import LockstepError
 
 HandOn = Callable[[str], bool]
-_MASKED = -1e30  # a score at most this leaves nothing after the softmax in any dtype
+_GONE = 110.0  # so far below a row's best score nothing is left of it: exp(-104) is 0 in float32
 
 
 def everywhere(probe: str) -> bool:
@@ -33,14 +33,24 @@ def nowhere(probe: str) -> bool:
 
 
 @dataclass(frozen=True)
+class Element:
+    """One number of a row: what the candidate has there, and the truth."""
+
+    index: int
+    got: float
+    expected: float
+
+
+@dataclass(frozen=True)
 class Measurement:
     """One probe in one step: row errors [B, heads..., T], or the reason why there are none."""
 
     probe: str
     step: int
-    start: int  # position of the step's first token
+    start: int  # position of the first token that is shown
     errors: RowErrors | None = None
     problem: str | None = None
+    worst: tuple[Element, ...] = ()  # the elements furthest off in the row furthest off
 
 
 @dataclass(frozen=True)
@@ -78,7 +88,7 @@ def walk(
     start = 0
     for step, size in enumerate(schedule or golden.schedule):
         stop = start + size
-        watch = _Watch(golden, dtype, hand_on, step, start, stop, level, result)
+        watch = _Watch(candidate, golden, dtype, hand_on, step, start, stop, level, result)
         expected = {p for p in golden.probes(level) if candidate.offers(p)}
         problem = "was never shown"
         try:
@@ -102,6 +112,7 @@ class _Watch:
 
     def __init__(
         self,
+        candidate: Candidate,
         golden: Golden,
         dtype: torch.dtype,
         hand_on: HandOn,
@@ -111,6 +122,7 @@ class _Watch:
         level: Level,
         result: Walk,
     ) -> None:
+        self.partial = candidate.partial
         self.golden, self.dtype, self.hand_on, self.level = golden, dtype, hand_on, level
         self.step, self.start, self.stop = step, start, stop
         self.result = result
@@ -150,37 +162,68 @@ class _Watch:
 
     def _measure(self, probe: str, value: Tensor, truth: Tensor) -> None:
         if probe == "next_id":
-            self._compare_choices(self.stop - 1, value[0], truth)
+            self._compare_choices([self.stop - 1], value[0].tolist(), truth.tolist())
             return
-        errors = row_errors(value, truth)
+        known = truth
+        if self.partial:  # what the candidate did not say counts no more than a masked place
+            known = truth.masked_fill(value.isnan(), -torch.inf)
+            value = value.nan_to_num(nan=-torch.inf)
+        scale = self.golden.scale(probe, self.start, self.stop)
+        errors = row_errors(value, known, None if scale is None else scale.to(value.device))
+        start = 0 if probe.startswith("cache.") else self.start
         if value.dtype != self.dtype:
             self._report(probe, problem=f"is {value.dtype}, the run is {self.dtype}")
         elif not torch.isfinite(errors.largest).all():
-            token = int((~torch.isfinite(errors.largest)).nonzero()[0][-1])
-            position = token if probe.startswith("cache.") else self.start + token
+            position = start + int((~torch.isfinite(errors.largest)).nonzero()[0][-1])
             self._report(probe, problem=f"is not finite, first at position {position}")
-        elif (
-            probe.endswith(".scores")
-            and (value[(truth == -torch.inf).expand_as(value)] > _MASKED).any()
-        ):
+        elif probe.endswith(".scores") and _lets_through(value, truth):
             self._report(probe, problem="lets a masked place into the softmax")
         else:
-            self.result.measurements.append(Measurement(probe, self.step, self.start, errors))
+            worst = _worst(value, known, errors.largest)
+            self.result.measurements.append(
+                Measurement(probe, self.step, start, errors, worst=worst)
+            )
         if probe in ("logits", "logprobs"):
-            self._compare_choices(self.start, value[0].argmax(-1), truth.argmax(-1))
+            said = (known > -torch.inf).expand_as(value).any(-1)[0]
+            self._compare_choices(
+                (self.start + said.nonzero()[:, 0]).tolist(),
+                value[0].argmax(-1)[said].tolist(),
+                truth.argmax(-1)[said].tolist(),
+            )
         if probe == "logits" and not self.hand_on(probe):
             logprobs = value.float().log_softmax(-1).to(value.dtype)
             self._measure("logprobs", logprobs, truth.log_softmax(-1))
 
-    def _compare_choices(self, start: int, chosen: Tensor, expected: Tensor) -> None:
-        pairs = enumerate(zip(chosen.tolist(), expected.tolist(), strict=True), start)
+    def _compare_choices(
+        self, positions: list[int], chosen: list[int], expected: list[int]
+    ) -> None:
         found = [
-            Choice(position, ours, theirs) for position, (ours, theirs) in pairs if ours != theirs
+            Choice(position, ours, theirs)
+            for position, ours, theirs in zip(positions, chosen, expected, strict=True)
+            if ours != theirs
         ]
         self.result.choices += [c for c in found if c not in self.result.choices]
 
     def _report(self, probe: str, problem: str) -> None:
         self.result.measurements.append(Measurement(probe, self.step, self.start, problem=problem))
+
+
+def _lets_through(scores: Tensor, truth: Tensor) -> bool:
+    """Whether a place that the truth masks could still weigh something."""
+    weighs = ~(scores <= truth.amax(-1, keepdim=True) - _GONE)
+    return bool((weighs & (truth == -torch.inf)).any())
+
+
+def _worst(value: Tensor, truth: Tensor, errors: Tensor, count: int = 3) -> tuple[Element, ...]:
+    """The elements furthest off, of the row that is: where two tensors differ, to be looked at."""
+    row = torch.unravel_index(errors.argmax(), errors.shape)
+    got, expected = value[row].double(), truth.expand_as(value)[row]
+    off = (got - expected).abs().masked_fill(expected == -torch.inf, -1.0)
+    return tuple(
+        Element(int(i), float(got[i]), float(expected[i]))
+        for i in off.topk(min(count, len(off))).indices
+        if off[i] > 0
+    )
 
 
 def chunks(total: int, size: int, then_single: int) -> list[int]:

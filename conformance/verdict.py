@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -13,7 +13,16 @@ from torch import Tensor
 from conformance.candidate import Candidate, Level
 from conformance.envelope import Envelope
 from conformance.golden import Golden
-from conformance.lockstep import Choice, Measurement, Walk, everywhere, graft_at, nowhere, walk
+from conformance.lockstep import (
+    Choice,
+    Element,
+    Measurement,
+    Walk,
+    everywhere,
+    graft_at,
+    nowhere,
+    walk,
+)
 from engine.errors import RequestError
 
 
@@ -21,24 +30,29 @@ from engine.errors import RequestError
 class Finding:
     """A probe outside its envelope. `error` and `allowance` are relative to the row's scale.
 
-    `position` and `head` are those of the worst row of the first step that failed; a `problem` is a
-    failure that no comparison of numbers describes, such as a wrong shape.
+    `position` and `head` are those of the worst row of the first step that failed, `kind` says which
+    error of the row it was (see `envelope`), `worst` shows its elements; a `problem` is a failure that no
+    comparison of numbers describes, such as a wrong shape. `propagated_from` are the culprits upstream.
     """
 
     probe: str
     step: int
-    position: int | None
-    head: int | None
-    error: float | None
-    allowance: float | None
+    position: int | None = None
+    head: int | None = None
+    error: float | None = None
+    allowance: float | None = None
+    kind: str | None = None
     problem: str | None = None
+    worst: tuple[Element, ...] = ()
+    propagated_from: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         parts = [self.probe, f"step {self.step}"]
         parts += [f"position {self.position}"] if self.position is not None else []
         parts += [f"head {self.head}"] if self.head is not None else []
         if self.error is not None and self.allowance is not None:
-            parts.append(f"error {self.error:.2e}, allowed {self.allowance:.2e}")
+            kind = "error" if self.kind == "largest" else f"error {self.kind}"
+            parts.append(f"{kind} {self.error:.2e}, allowed {self.allowance:.2e}")
         return "  ".join([*parts, self.problem or ""]).rstrip()
 
 
@@ -46,7 +60,8 @@ class Finding:
 class Culprit:
     """An operation whose own error, from the reference's inputs, leaves its envelope.
 
-    `graft_confirms`: with the golden put in at the culprits alone, all that follows came right.
+    `graft_confirms`: with the golden put in at the culprits alone, all that follows this one, up to
+    the next culprit, came right.
     """
 
     finding: Finding
@@ -82,8 +97,29 @@ class Disagreement:
 
 
 @dataclass(frozen=True)
+class Standing:
+    """How a probe stood in one run: the share of its allowance that it used, above 1 being outside.
+
+    `shares` is [heads, positions] (one head where the probe has none): the largest over batch and
+    steps, NaN where nothing was measured. Infinite where a `problem` stopped the comparison.
+    """
+
+    probe: str
+    shares: Tensor
+    problem: str | None = None
+
+    @property
+    def worst(self) -> float:
+        return math.inf if self.problem else float(self.shares.nan_to_num(0.0).max())
+
+
+@dataclass(frozen=True)
 class Trial:
-    """One candidate on one golden by one schedule."""
+    """One candidate on one golden by one schedule.
+
+    `own` and `whole` are the standings of the probes in the lockstep and in the free run, in the
+    reference's order; `own` is empty below level L4.
+    """
 
     case: str
     candidate: str
@@ -95,9 +131,17 @@ class Trial:
     skipped: tuple[str, ...]
     probes: int
     rows: int
-    worst: Mapping[str, tuple[str, float]]  # kind of run -> probe and share of its allowance
+    own: tuple[Standing, ...]
+    whole: tuple[Standing, ...]
     logits_error: float  # largest in the free run, relative to the row's scale
     logits_outside: bool  # or never shown, where they should have been
+
+    @property
+    def worst(self) -> dict[str, tuple[str, float]]:
+        """By kind of run, the probe nearest to its allowance and the share that it used."""
+        runs = {"lockstep": self.own, "free": self.whole}
+        nearest = {run: max(s, key=lambda x: x.worst) for run, s in runs.items() if s}
+        return {run: (standing.probe, standing.worst) for run, standing in nearest.items()}
 
     @property
     def conforms(self) -> bool:
@@ -118,41 +162,60 @@ class Trial:
         )
 
 
-def judge(
-    measurements: Iterable[Measurement], envelope: Envelope
-) -> tuple[list[Finding], tuple[str, float] | None]:
-    """Every probe that is outside, once, at the first step where it is; and the one nearest to it.
+@dataclass(frozen=True)
+class Judgement:
+    """Every probe that is outside, once, at the first step where it is; and how all of them stood."""
 
-    The latter is the probe that used the largest share of its allowance, with that share.
-    """
+    outside: tuple[Finding, ...]
+    standings: tuple[Standing, ...]
+
+
+def judge(
+    measurements: Iterable[Measurement], envelope: Callable[[str], Envelope], golden: Golden
+) -> Judgement:
+    """Holds each measurement against the envelope that is its probe's."""
     found: dict[str, Finding] = {}
-    nearest: tuple[str, float] | None = None
+    standings: dict[str, Standing] = {}
     for m in measurements:
         if m.errors is None:
-            found.setdefault(m.probe, Finding(m.probe, m.step, None, None, None, None, m.problem))
+            found.setdefault(m.probe, Finding(m.probe, m.step, problem=m.problem))
+            standings[m.probe] = Standing(m.probe, torch.full((1, 1), torch.inf), m.problem)
             continue
-        largest, rms = envelope.allowance(m.probe)
-        shares = torch.maximum(m.errors.largest / largest, m.errors.rms / rms)
-        share = float(shares.max())
-        if share > 1 and m.probe not in found:
-            found[m.probe] = _at_worst_row(m, shares, envelope)
-        if nearest is None or share > nearest[1]:
-            nearest = (m.probe, share)
-    return list(found.values()), nearest
+        shares = envelope(m.probe).shares(m.probe, m.errors)
+        if float(shares.max()) > 1 and m.probe not in found:
+            found[m.probe] = _at_worst_row(m, shares, envelope(m.probe))
+        before = standings.get(m.probe)
+        if before is None or before.problem is None:
+            total = len(golden.ids)
+            standings[m.probe] = _standing(m, shares, total, before)
+    by_order = sorted(standings.values(), key=lambda s: golden.order(s.probe))
+    return Judgement(tuple(found.values()), tuple(by_order))
+
+
+def _standing(m: Measurement, shares: Tensor, total: int, before: Standing | None) -> Standing:
+    """The standing before, with one more step's shares [B, heads..., T] at their positions."""
+    heads = shares.amax(0).reshape(-1, shares.shape[-1]).float().cpu()
+    grid = torch.full((len(heads), total), torch.nan) if before is None else before.shares.clone()
+    here = slice(m.start, m.start + heads.shape[1])
+    grid[:, here] = grid[:, here].fmax(heads)
+    return Standing(m.probe, grid)
 
 
 def _at_worst_row(m: Measurement, shares: Tensor, envelope: Envelope) -> Finding:
     assert m.errors is not None
-    index = torch.unravel_index(shares.argmax(), shares.shape)
-    by_rms = m.errors.largest[index] / envelope.allowance(m.probe)[0] <= 1
-    token = int(index[-1])
+    row = torch.unravel_index(shares.argmax(), shares.shape)
+    kinds = envelope.kinds(m.probe, m.errors)
+    kind = max(kinds, key=lambda k: float(kinds[k][0][row] / kinds[k][1][row]))
+    error, allowed = kinds[kind]
     return Finding(
         probe=m.probe,
         step=m.step,
-        position=token if m.probe.startswith("cache.") else m.start + token,
-        head=int(index[1]) if len(index) == 3 else None,
-        error=float((m.errors.rms if by_rms else m.errors.largest)[index]),
-        allowance=envelope.allowance(m.probe)[1 if by_rms else 0],
+        position=m.start + int(row[-1]),
+        head=int(row[1]) if len(row) == 3 else None,
+        error=float(error[row]),
+        allowance=float(allowed[row]),
+        kind=kind,
+        worst=m.worst,
     )
 
 
@@ -167,7 +230,7 @@ def disagreements(
         known = 0 <= choice.chosen < len(row)  # a wider vocabulary has tokens that are never right
         margin = float(row[choice.expected] - row[choice.chosen]) / scale if known else math.inf
         # Both logits may be off, in opposite directions.
-        allowance = 2 * envelope.allowance("logits")[0]
+        allowance = 2 * envelope.allowance("logits")
         result.append(
             Disagreement(choice.position, choice.chosen, choice.expected, margin, allowance)
         )
@@ -193,20 +256,21 @@ def trial(
     schedule = tuple(schedule or golden.schedule)
     own, whole = golden.envelope("lockstep", dtype), golden.envelope("free", dtype)
     free = walk(candidate, golden, dtype, nowhere, schedule, level)
-    outside, nearest_free = judge(free.measurements, whole)
+    freely = judge(free.measurements, lambda _: whole, golden)
     locked = Walk()
-    culprits: list[Finding] = []
-    nearest_own = None
+    alone = Judgement((), ())
     if level >= Level.L4:
+        # Behind a gap several operations err before a probe shows it: that is a run, not one operation.
+        gaps = behind_gaps(golden.probes(level), candidate)
         locked = walk(candidate, golden, dtype, everywhere, schedule, level)
-        culprits, nearest_own = judge(locked.measurements, own)
-    guilty = {finding.probe for finding in culprits}
-    confirmed = False
+        alone = judge(locked.measurements, lambda p: whole if p in gaps else own, golden)
+    guilty = sorted({finding.probe for finding in alone.outside}, key=golden.order)
+    confirmed: Collection[str] = ()
     if guilty:
         proof = walk(candidate, golden, dtype, graft_at(guilty), schedule, level)
-        still_outside = {f.probe for f in judge(proof.measurements, whole)[0]}
-        confirmed = still_outside <= guilty and _reached_the_end(proof, level)
-    worst = {"lockstep": nearest_own, "free": nearest_free}
+        if _reached_the_end(proof, level):
+            still = judge(proof.measurements, lambda _: whole, golden).outside
+            confirmed = _confirmed(guilty, {f.probe for f in still}, golden)
     expected = golden.probes(level)
     logits = [m for m in free.measurements if m.probe == "logits"]
     return Trial(
@@ -214,8 +278,12 @@ def trial(
         candidate=candidate.name,
         dtype=str(dtype).removeprefix("torch."),
         schedule=schedule,
-        culprits=tuple(_culprit(f, candidate, confirmed) for f in culprits),
-        propagated=tuple(f for f in outside if f.probe not in guilty),
+        culprits=tuple(_culprit(f, candidate, f.probe in confirmed) for f in alone.outside),
+        propagated=tuple(
+            replace(f, propagated_from=_upstream(f, alone.outside, golden))
+            for f in freely.outside
+            if f.probe not in guilty
+        ),
         disagreements=tuple(disagreements(free.choices, golden, whole)),
         skipped=tuple(p for p in expected if not candidate.offers(p)),
         probes=len({m.probe for m in free.measurements}),
@@ -224,14 +292,58 @@ def trial(
             for m in free.measurements + locked.measurements
             if m.errors is not None
         ),
-        worst={run: share for run, share in worst.items() if share is not None},
+        own=alone.standings,
+        whole=freely.standings,
         logits_error=max(
             (float(m.errors.largest.max()) for m in logits if m.errors is not None),
             default=float("inf"),
         ),
-        logits_outside="logits" in {finding.probe for finding in outside}
+        logits_outside="logits" in {finding.probe for finding in freely.outside}
         or not _reached_the_end(free, level),
     )
+
+
+def behind_gaps(order: Sequence[str], candidate: Candidate) -> frozenset[str]:
+    """The probes whose operation starts further back, as the candidate lacks some before it.
+
+    A gap reaches up to the end of its residual branch. Scores and weights make none where the
+    context is shown: the noise was measured with kernels that do not form them, too.
+    """
+    behind = set()
+    gap = False
+    for probe in order:
+        if not candidate.offers(probe):
+            inside = probe.endswith((".scores", ".weights"))
+            gap = gap or not (inside and candidate.offers(probe.rpartition(".")[0] + ".context"))
+            continue
+        if gap:
+            behind.add(probe)
+        if probe.endswith((".after_attn", ".out")) and not probe.endswith(
+            (".attn.out", ".mlp.out")
+        ):
+            gap = False
+    return frozenset(behind)
+
+
+def _confirmed(guilty: Sequence[str], still_outside: Collection[str], golden: Golden) -> set[str]:
+    """The culprits behind which, up to the next one, nothing is outside once all are grafted."""
+    bounds = [golden.order(p) for p in guilty] + [math.inf]
+    outside = [golden.order(p) for p in still_outside if p not in guilty]
+    return {
+        probe
+        for probe, here, following in zip(guilty, bounds, bounds[1:], strict=False)
+        if not any(here < x < following for x in outside)
+    }
+
+
+def _upstream(finding: Finding, culprits: Sequence[Finding], golden: Golden) -> tuple[str, ...]:
+    """The culprits before a finding, nearest first: in the same step, or through the cache."""
+    before = [
+        c.probe
+        for c in culprits
+        if c.step < finding.step or golden.order(c.probe) < golden.order(finding.probe)
+    ]
+    return tuple(sorted(before, key=golden.order, reverse=True))
 
 
 def _reached_the_end(run: Walk, level: Level) -> bool:

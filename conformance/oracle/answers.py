@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from conformance.oracle.model import Oracle, Variant
+from conformance.oracle.model import Oracle
+from conformance.reorder import Variant
 
 
 def logits(model: Any, ids: Sequence[int], attention: str) -> Tensor:

@@ -19,10 +19,9 @@ from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from conformance.cases import Case, RealCase
-from conformance.envelope import Noise
 from conformance.golden import Golden, sha256, write_manifest
-from conformance.lockstep import Walk, chunks, everywhere, nowhere, walk
-from conformance.oracle.model import Oracle, Variant, load
+from conformance.oracle.model import Oracle, load
+from conformance.oracle.noise import ENSEMBLE, noise, scales
 from conformance.oracle.text import Reference
 from engine.errors import LockstepError
 
@@ -35,19 +34,6 @@ LIVE_RANDOM_TOKENS = 29
 
 #: A choice of the reference (an argmax) must be clearer than this many times its noise.
 CLEAR = 100.0
-
-#: The legal re-orderings that make up the noise.
-ENSEMBLE: tuple[Variant, ...] = (
-    Variant(),
-    Variant(threads=2),
-    Variant(attention="sdpa"),
-    Variant(attention="sdpa", threads=2, batch=3),
-    Variant(batch=4),
-    Variant(chunk=5),
-    Variant(pad=3, batch=2),
-    Variant(split_k=2),
-    Variant(split_k=4),
-)
 
 
 def _quiet(message: str) -> None:
@@ -110,7 +96,7 @@ def truth(
     model: Any, prompt: Tensor, decode_tokens: int, watch: Sequence[str]
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """Prefill, then greedy teacher-forced steps in float64: all ids fed, and the trace."""
-    oracle = Oracle(model, Variant())
+    oracle = Oracle(model)
     recorder = _Recorder(watch)
     latest: list[Tensor] = []
 
@@ -127,39 +113,6 @@ def truth(
         ids = torch.cat([ids, fresh])
     oracle.step(fresh, tap)
     return ids, recorder.trace(len(ids))
-
-
-def noise(golden: Golden, model: Any, dtype: torch.dtype, progress: Progress) -> dict[str, Any]:
-    """Noise of the ensemble in `dtype`, by kind of run and probe: [largest, rms, rows]."""
-    tables: dict[str, dict[str, Noise]] = {"lockstep": {}, "free": {}}
-    for variant in ENSEMBLE:
-        progress(f"noise in {dtype}: {variant.name}")
-        candidate = Oracle(model, variant)
-        prompt, *single = golden.schedule
-        schedule = chunks(prompt, variant.chunk or prompt, len(single))
-        for run, hand_on in (("lockstep", everywhere), ("free", nowhere)):
-            gather(tables[run], walk(candidate, golden, dtype, hand_on, schedule), candidate.name)
-    return {
-        run: {probe: [_up(n.largest), _up(n.rms), n.rows] for probe, n in table.items()}
-        for run, table in tables.items()
-    }
-
-
-def gather(table: dict[str, Noise], result: Walk, name: str) -> None:
-    """Adds the noise that a walk of the oracle showed; the oracle itself may have no problem."""
-    for m in result.measurements:
-        if m.errors is None:
-            raise LockstepError(f"{name}: {m.probe} {m.problem}; the oracle's capture is broken")
-        seen = m.errors.noise()
-        table[m.probe] = table[m.probe].merge(seen) if m.probe in table else seen
-
-
-def _up(x: float) -> float:
-    """Rounded up to four digits, so that the stored noise covers what was measured."""
-    if x == 0:
-        return 0.0
-    unit = 10.0 ** (math.floor(math.log10(x)) - 3)
-    return float(f"{math.ceil(x / unit) * unit:.3e}")
 
 
 @dataclass(frozen=True)
@@ -191,7 +144,6 @@ def capture(
     model = load(run.checkpoint, torch.float64)
     ids, trace = truth(model, run.prompt, run.decode_tokens, run.watch)
     meaning = words(ids[len(run.prompt) :].tolist(), model)
-    del model
     save_file({p: t.to(run.kept_as) for p, t in trace.items()}, out / "trace.safetensors")
     manifest = {
         **about,
@@ -212,6 +164,11 @@ def capture(
         "dtypes": list(run.dtypes),
         "ensemble": [variant.name for variant in ENSEMBLE],
     }
+    save_file({}, out / "scales.safetensors")
+    write_manifest(out, manifest)
+    progress("scales")
+    save_file(scales(Golden(out), model), out / "scales.safetensors")
+    del model
     write_manifest(out, manifest)
     golden = Golden(out)  # noise is measured against what was written, as an engine will be
     tables = {}

@@ -11,8 +11,7 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,8 @@ from transformers.masking_utils import AttentionMaskInterface
 from transformers.modeling_utils import AttentionInterface
 
 from conformance.candidate import Candidate, Level, Tap
-from conformance.oracle.truth import Float64, Function, FunctionMode, SplitK
+from conformance.oracle.truth import Float64
+from conformance.reorder import PLAIN, SOFTMAXES, Function, FunctionMode, Variant
 
 # Where a module's output or input is a probe's value: (module below a layer, side, probe, heads).
 # `heads` names the config's head count by which [B, T, heads * D] becomes [B, heads, T, D].
@@ -46,23 +46,6 @@ _MODEL_DOORS = (
     ("model.norm", "final_norm"),
     ("lm_head", "logits"),
 )
-
-
-@dataclass(frozen=True)
-class Variant:
-    """A legal way to run the reference. All variants are right; they differ by rounding alone."""
-
-    attention: str = "eager"
-    threads: int = 1
-    batch: int = 1
-    chunk: int | None = None  # None: the whole prompt at once
-    pad: int = 0  # tokens of left padding
-    split_k: int = 1
-
-    @property
-    def name(self) -> str:
-        changed = [f"{k}={v}" for k, v in vars(self).items() if v != getattr(Variant(), k)]
-        return ", ".join(changed) or "plain"
 
 
 def load(path: Path, dtype: torch.dtype) -> Any:
@@ -90,7 +73,7 @@ class Oracle(Candidate):
 
     level = Level.L5
 
-    def __init__(self, model: Any, variant: Variant = Variant()) -> None:
+    def __init__(self, model: Any, variant: Variant = PLAIN) -> None:
         self.model = model
         self.variant = variant
         self.name = f"transformers ({variant.name})"
@@ -121,18 +104,10 @@ class Oracle(Candidate):
                 "attention_mask": mask.to(batch.device),
                 "position_ids": positions.to(batch.device),
             }
-        threads = torch.get_num_threads()
-        torch.set_num_threads(self.variant.threads)
-        try:
-            with torch.no_grad(), ExitStack() as stack:
-                if self.dtype is torch.float64:
-                    stack.enter_context(Float64())
-                if self.variant.split_k > 1:
-                    stack.enter_context(SplitK(self.variant.split_k))
-                stack.enter_context(_doors(self.model, tap, self.variant.attention, lead, pad))
-                self.model(batch, **arguments)
-        finally:
-            torch.set_num_threads(threads)
+        widened = Float64() if self.dtype is torch.float64 else nullcontext()
+        doors = _doors(self.model, tap, self.variant.attention, lead, pad)
+        with torch.no_grad(), widened, self.variant.in_force(), doors:
+            self.model(batch, **arguments)
 
 
 @contextmanager
@@ -223,7 +198,7 @@ class _Softmax(FunctionMode):
         self.lead, self.pad = lead, pad
 
     def call(self, func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if func not in (torch.nn.functional.softmax, torch.softmax, torch.Tensor.softmax):
+        if func not in SOFTMAXES:
             return func(*args, **kwargs)
         scores = args[0]
         # transformers masks by adding the dtype's most negative number, not infinity.

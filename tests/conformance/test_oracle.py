@@ -17,7 +17,8 @@ from conformance.goldens import verify
 from conformance.lockstep import chunks, everywhere, nowhere, walk
 from conformance.oracle.answers import logits as plain_logits
 from conformance.oracle.capture import ENSEMBLE
-from conformance.oracle.model import Oracle, Variant, load
+from conformance.oracle.model import Oracle, load
+from conformance.reorder import Variant
 from conformance.oracle.truth import Float64, SplitK
 
 GOLDEN = REPOSITORY_GOLDENS / "llama-gqa"

@@ -1,0 +1,133 @@
+"""What may not count as an error: the noise of legal re-orderings, and the scale of rows that cancel."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from conformance.candidate import Tap
+from conformance.envelope import Noise
+from conformance.golden import Golden
+from conformance.lockstep import Walk, chunks, everywhere, nowhere, walk
+from conformance.oracle.model import Oracle
+from conformance.reorder import PLAIN, Variant
+from engine.errors import LockstepError
+
+Progress = Callable[[str], None]
+
+#: The legal re-orderings that make up the noise.
+ENSEMBLE: tuple[Variant, ...] = (
+    PLAIN,
+    Variant(threads=2),
+    Variant(attention="sdpa"),
+    Variant(attention="sdpa", threads=2, batch=3),
+    Variant(batch=4),
+    Variant(chunk=5),
+    Variant(pad=3, batch=2),
+    Variant(split_k=2),
+    Variant(split_k=4),
+    Variant(permute=1),
+    Variant(permute=2, batch=2, attention="sdpa"),
+    Variant(permute=3, chunk=8, threads=2),
+)
+
+#: How the rows that nearly cancel are found: relative size and number of the nudges.
+NUDGE = 1e-4
+NUDGES = 8
+SMALL = 1.05  # more than this beside its truth, and a row has a scale of its own
+
+
+class _Nudge:
+    """A tap that hands on the truth, each number a little larger or smaller, and sums what that moves."""
+
+    def __init__(self, golden: Golden, seed: int) -> None:
+        self.golden = golden
+        self.generator = torch.Generator("cpu").manual_seed(seed)
+        self.moved: dict[str, list[Tensor]] = {}
+
+    def at(self, start: int, stop: int) -> Tap:
+        def tap(probe: str, value: Tensor) -> Tensor:
+            if probe not in self.golden:
+                return value
+            truth = self.golden.truth(probe, start, stop)
+            off = (value[0] - truth).nan_to_num(0.0) / NUDGE  # masked places: -inf less itself
+            squares = off.square()
+            if probe.endswith((".scores", ".weights")):
+                squares = torch.nn.functional.pad(squares, (0, len(self.golden.ids) - stop))
+            parts = self.moved.setdefault(probe, [])
+            if probe.startswith("cache."):
+                parts.clear()
+            parts.append(squares)
+            signs = torch.randint(0, 2, truth.shape, generator=self.generator) * 2 - 1
+            return (truth * (1 + NUDGE * signs)).expand_as(value)
+
+        return tap
+
+
+def scales(golden: Golden, model: Any) -> dict[str, Tensor]:
+    """Row scales of the probes that have rows whose truth is smaller than what they are made of.
+
+    A score is a sum of products that may cancel, and a row with one visible key is such a score alone:
+    its rounding error is small beside the products, not beside the score. How much a row moves when
+    the numbers it is made of are nudged says what the error is to be held against.
+    """
+    squares: dict[str, Tensor] = {}
+    for seed in range(NUDGES):
+        nudge = _Nudge(golden, seed)
+        oracle = Oracle(model)
+        oracle.begin(len(golden.ids))
+        start = 0
+        for size in golden.schedule:
+            stop = start + size
+            oracle.step(golden.ids[start:stop], nudge.at(start, stop))
+            start = stop
+        for probe, parts in nudge.moved.items():
+            drawn = torch.cat(parts, dim=-2)
+            squares[probe] = squares[probe] + drawn if probe in squares else drawn
+    found = {}
+    for probe, total in squares.items():
+        moves = (total / NUDGES).sqrt().amax(-1)
+        truth = golden.trace[probe]
+        plain = truth.masked_fill(truth == -torch.inf, 0.0).abs().amax(-1)
+        if (moves > SMALL * plain).any():
+            found[probe] = torch.maximum(moves, plain).float()
+    return found
+
+
+def noise(golden: Golden, model: Any, dtype: torch.dtype, progress: Progress) -> dict[str, Any]:
+    """Noise of the ensemble in `dtype`, by kind of run and probe: [largest, rms, along, rows]."""
+    tables: dict[str, dict[str, Noise]] = {"lockstep": {}, "free": {}}
+    for variant in ENSEMBLE:
+        progress(f"noise in {dtype}: {variant.name}")
+        candidate = Oracle(model, variant)
+        prompt, *single = golden.schedule
+        schedule = chunks(prompt, variant.chunk or prompt, len(single))
+        for run, hand_on in (("lockstep", everywhere), ("free", nowhere)):
+            gather(tables[run], walk(candidate, golden, dtype, hand_on, schedule), candidate.name)
+    return {
+        run: {
+            probe: [_up(n.largest), _up(n.rms), _up(n.along), n.rows] for probe, n in table.items()
+        }
+        for run, table in tables.items()
+    }
+
+
+def gather(table: dict[str, Noise], result: Walk, name: str) -> None:
+    """Adds the noise that a walk of the oracle showed; the oracle itself may have no problem."""
+    for m in result.measurements:
+        if m.errors is None:
+            raise LockstepError(f"{name}: {m.probe} {m.problem}; the oracle's capture is broken")
+        seen = m.errors.noise()
+        table[m.probe] = table[m.probe].merge(seen) if m.probe in table else seen
+
+
+def _up(x: float) -> float:
+    """Rounded up to four digits, so that the stored noise covers what was measured."""
+    if x == 0:
+        return 0.0
+    unit = 10.0 ** (math.floor(math.log10(x)) - 3)
+    return float(f"{math.ceil(x / unit) * unit:.3e}")

@@ -1,0 +1,129 @@
+"""Legal ways to run a model: they change the order of sums, and so the last bits, and nothing else.
+
+What a candidate may not be blamed for is measured on these, and whether it is blamed all the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+Function = Callable[..., Any]
+
+_MATMULS = (torch.matmul, torch.Tensor.matmul, torch.Tensor.__matmul__)
+SOFTMAXES = (torch.nn.functional.softmax, torch.softmax, torch.Tensor.softmax)
+_MEANS = (torch.mean, torch.Tensor.mean)
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A legal way to run a model. All variants are right; they differ by rounding alone."""
+
+    attention: str = "eager"
+    threads: int = 1
+    batch: int = 1
+    chunk: int | None = None  # None: the whole prompt at once
+    pad: int = 0  # tokens of left padding
+    split_k: int = 1
+    permute: int | None = None  # seed of the order in which sums are formed
+
+    @property
+    def name(self) -> str:
+        changed = [f"{k}={v}" for k, v in vars(self).items() if v != getattr(PLAIN, k)]
+        return ", ".join(changed) or "plain"
+
+    @contextmanager
+    def in_force(self) -> Iterator[None]:
+        """Threads and order of sums as the variant says, in whatever torch runs meanwhile."""
+        threads = torch.get_num_threads()
+        torch.set_num_threads(self.threads)
+        try:
+            with ExitStack() as stack:
+                if self.permute is not None:
+                    stack.enter_context(Permuted(self.permute))
+                if self.split_k > 1:
+                    stack.enter_context(SplitK(self.split_k))
+                yield
+        finally:
+            torch.set_num_threads(threads)
+
+
+PLAIN = Variant()
+
+
+class FunctionMode(TorchFunctionMode):
+    """A torch function mode in one method: `call` says what a torch function does while it is on."""
+
+    def __torch_function__(
+        self, func: Function, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        return self.call(func, args, kwargs or {})
+
+    def call(self, func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        raise NotImplementedError
+
+
+class _Products(FunctionMode):
+    """Gives every product of matrices, linear maps included, to `product`."""
+
+    def call(self, func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if func is torch.nn.functional.linear:
+            x, weight, *rest = args
+            bias = rest[0] if rest else kwargs.get("bias")
+            result = self.product(x, weight.transpose(-1, -2))
+            return result if bias is None else result + bias
+        if func in _MATMULS:
+            return self.product(args[0], args[1])
+        return func(*args, **kwargs)
+
+    def product(self, a: Tensor, b: Tensor) -> Tensor:
+        """[..., n] times [..., n, m], in an order of its own."""
+        raise NotImplementedError
+
+
+class SplitK(_Products):
+    """Sums every product over `parts` slices of the contracted axis, partial sums in the run's dtype.
+
+    Some kernels do so, GPU ones above all; it is the roughest legal order of summation.
+    """
+
+    def __init__(self, parts: int) -> None:
+        super().__init__()
+        self.parts = parts
+
+    def product(self, a: Tensor, b: Tensor) -> Tensor:
+        size = -(-a.shape[-1] // self.parts)
+        pairs = zip(a.split(size, -1), b.split(size, -2), strict=True)
+        total, *others = [torch.matmul(x, y) for x, y in pairs]
+        for partial in others:
+            total = total + partial
+        return total
+
+
+class Permuted(_Products):
+    """Forms the sums of products, means and softmaxes in an order drawn with `seed`."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        self.generator = torch.Generator("cpu").manual_seed(seed)
+
+    def call(self, func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if func in _MEANS and (kwargs.get("dim") or args[1:2]) in (-1, (-1,)):
+            return func(args[0][..., self._order(args[0].shape[-1])], *args[1:], **kwargs)
+        if func in SOFTMAXES:
+            order = self._order(args[0].shape[-1])
+            return func(args[0][..., order], *args[1:], **kwargs)[..., order.argsort()]
+        return super().call(func, args, kwargs)
+
+    def product(self, a: Tensor, b: Tensor) -> Tensor:
+        order = self._order(a.shape[-1])
+        return torch.matmul(a[..., order], b[..., order, :])
+
+    def _order(self, n: int) -> Tensor:
+        return torch.randperm(n, generator=self.generator)
