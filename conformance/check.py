@@ -13,6 +13,7 @@ from pathlib import Path
 import torch
 
 from conformance.candidate import Candidate, Factory, Level, factory
+from conformance.decisions import check_decisions
 from conformance.generation import answer
 from conformance.golden import (
     REPOSITORY_GOLDENS,
@@ -124,6 +125,10 @@ class _Session:
                 findings = tuple(check_text(folder))
                 self.report.texts.append(TextTrial(folder.name, "tokenizer", findings))
                 continue
+            if manifest["kind"] == "decisions":
+                verify_hashes(folder, manifest)
+                self._check_decisions(folder)
+                continue
             checkpoint = str(manifest["checkpoint"])
             if checkpoint in KNOWN and not cached(checkpoint):
                 self.report.skipped.append(
@@ -132,6 +137,16 @@ class _Session:
                 continue
             path = resolve(checkpoint) if checkpoint in KNOWN else folder / checkpoint
             self.check_on(folder, path)
+
+    def _check_decisions(self, folder: Path) -> None:
+        if self.make is not factory(ENGINE):
+            self.report.skipped.append(
+                f"{folder.name}: it asks this project's own sampler and loop"
+            )
+            return
+        self.say(f"{folder.name}: sampling, stopping and log-probabilities")
+        findings = tuple(check_decisions(folder))
+        self.report.texts.append(TextTrial(folder.name, "decisions", findings))
 
     def check_on(self, folder: Path, model: Path) -> None:
         """One model golden: every candidate in lockstep and freely, then its own loop."""

@@ -34,6 +34,7 @@ from engine.errors import ModelFileError
 FORMAT = 2
 _KEYS = {
     "text": {"case", "command", "files", "versions"},
+    "decisions": {"case", "command", "files", "versions"},
     "model": {"case", "checkpoint", "command", "files", "versions"}
     | {"ids", "prompt_tokens", "probes", "watch", "margins"},
 }

@@ -16,6 +16,7 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file
 
+from conformance import decision_cases
 from conformance.cases import CASES, REAL_CASES
 from conformance.envelope import K, half_step, row_errors
 from conformance.golden import REPOSITORY_GOLDENS, Golden, read_manifest, remake, verify_hashes
@@ -29,6 +30,7 @@ NAMES: tuple[str, ...] = (
     *(case.name for case in CASES),
     *(case.name for case in REAL_CASES),
     *(case.name for case in TEXT_CASES),
+    decision_cases.NAME,
 )
 
 

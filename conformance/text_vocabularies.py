@@ -242,3 +242,18 @@ def smollm2() -> dict[str, Any]:
         # As in the real one, bytes that the training text never had are no tokens.
         missing_bytes=(0x04, 0x06, 0xC0, 0xC1, 0xF5, 0xFF),
     )
+
+
+def ascii_only() -> dict[str, Any]:
+    """A vocabulary in which every sequence of ids is a clean text: no token is part of a character."""
+    printable = range(0x20, 0x7F)
+    spelled = {c for byte, c in enumerate(byte_alphabet()) if byte in printable}
+    merges = [pair for pair in train(GPT2_WORDS, 240) if spelled.issuperset("".join(pair))]
+    return _tokenizer(
+        merges,
+        [],
+        [("<|endoftext|>", {}), ("<|im_end|>", {})],
+        pre_tokenizer=_byte_level(trim_offsets=True, use_regex=True),
+        post_processor=None,
+        missing_bytes=[byte for byte in range(256) if byte not in printable],
+    )

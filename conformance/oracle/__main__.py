@@ -22,9 +22,11 @@ import torch
 import transformers
 from safetensors.torch import save_file
 
+from conformance import decision_cases
 from conformance.cases import CASES, REAL_CASES, Case, RealCase
 from conformance.oracle import answers
 from conformance.oracle.capture import capture_case, capture_live, capture_real
+from conformance.oracle.decisions import capture_decisions
 from conformance.oracle.model import load
 from conformance.oracle.text import capture_text_case
 from conformance.text_cases import TEXT_CASES, TextCase
@@ -49,6 +51,9 @@ def main(arguments: list[str]) -> None:
 
 def make(name: str, out: Path, model: list[str]) -> None:
     """Makes the golden of the case of that name; `model` holds the path that a real case needs."""
+    if name == decision_cases.NAME:
+        capture_decisions(out)
+        return
     cases: tuple[Case | RealCase | TextCase, ...] = (*CASES, *REAL_CASES, *TEXT_CASES)
     for case in cases:
         if case.name == name:

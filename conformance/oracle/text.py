@@ -174,7 +174,7 @@ def capture_text_case(case: TextCase, out: Path) -> None:
     answers = {
         "texts": [_answer(reference, text) for text in case.texts],
         "sequences": [_answer_ids(reference, list(ids)) for ids in case.sequences],
-        "stops": [_answer_stop(*stop) for stop in case.stops],
+        "stops": [answer_stop(*stop) for stop in case.stops],
         "chats": _answer_chats(out, case, reference),
     }
     _write_json(out / "text.json", answers)
@@ -232,7 +232,7 @@ def _answer_ids(reference: Reference, ids: list[int]) -> dict[str, Any]:
     }
 
 
-def _answer_stop(text: str, stops: Sequence[str]) -> dict[str, Any]:
+def answer_stop(text: str, stops: Sequence[str]) -> dict[str, Any]:
     """Return what may be shown of a text, by looking at every end of a match in turn."""
     for end in range(len(text) + 1):
         starts = [end - len(stop) for stop in stops if text[:end].endswith(stop)]

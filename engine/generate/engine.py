@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, Self, overload
 
 import torch
 from torch import Tensor
@@ -54,7 +54,7 @@ class Engine:
         dtype: str = "float32",
         backend: str = "sdpa",
         progress: bool = False,
-    ) -> Engine:
+    ) -> Self:
         """Reads MODEL: a folder in Hugging Face layout, a .gguf file, or a name to fetch.
 
         Raises LockstepError with one sentence when a file, a key or the request is at fault.
