@@ -7,6 +7,8 @@ level, and calls the tap with what it has; what it cannot offer is reported as s
 from __future__ import annotations
 
 import importlib
+import re
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
@@ -17,7 +19,7 @@ from typing import Protocol, cast
 
 from torch import Tensor
 
-from engine.errors import RequestError
+from engine.errors import LockstepError, RequestError
 
 
 class Level(IntEnum):
@@ -35,6 +37,11 @@ class Level(IntEnum):
         return self >= level_of(probe)
 
     @property
+    def shows(self) -> str:
+        """What a candidate of this level shows beyond the level before it."""
+        return ("text", "ids", "log probabilities", "logits", "operations", "cache")[self]
+
+    @property
     def stands_for_all(self) -> str | None:
         """The one probe that a candidate below L3 shows instead of logits and operations."""
         return {Level.L1: "next_id", Level.L2: "logprobs"}.get(self)
@@ -46,6 +53,11 @@ def level_of(probe: str) -> Level:
     if probe.startswith("cache."):
         return Level.L5
     return {"next_id": Level.L1, "logprobs": Level.L2, "logits": Level.L3}.get(probe, Level.L4)
+
+
+def operation(probe: str) -> str:
+    """A probe's name without the layer's number: `attn.q_rope`, `cache.k`, `logits`."""
+    return re.sub(r"(^|cache\.)layers\.\d+\.", r"\1", probe)
 
 
 class Tap(Protocol):
@@ -107,6 +119,15 @@ class Candidate:
         """The greedy continuation of `prompt` up to its end token, without that; None without text."""
         return None
 
+    def beyond(self, level: Level) -> str | None:
+        """What was asked for up to `level` and is not in this candidate, in words."""
+        missing = [deeper.shows for deeper in Level if self.level < deeper <= level]
+        return (
+            f"{self.name} is of level {self.level.name}: no {', '.join(missing)}"
+            if missing
+            else None
+        )
+
     def offers(self, probe: str) -> bool:
         return self.level.offers(probe) and not any(fnmatch(probe, p) for p in self.lacks)
 
@@ -126,8 +147,29 @@ def factory(name: str) -> Factory:
     module, _, function = name.partition(":")
     if not (module and function):
         raise RequestError(f"a candidate is named module:function, not {name!r}")
+    if "" not in sys.path and str(Path.cwd()) not in sys.path:
+        sys.path.append(str(Path.cwd()))  # the script `lockstep` has its own folder there instead
     try:
         found = getattr(importlib.import_module(module), function)
-    except (ImportError, AttributeError) as error:
-        raise RequestError(f"the candidate {name} cannot be imported: {error}") from None
+    except Exception as error:  # a module of the user's own raises what it likes
+        raise RequestError(f"the candidate {name} cannot be imported: {said(error)}") from None
     return cast("Factory", found)
+
+
+def made(make: Factory, model: Path, device: str, dtype: str) -> Sequence[Candidate]:
+    """What a factory makes of a model; LockstepError where it raises, or makes no candidate."""
+    name = getattr(make, "__qualname__", repr(make))
+    try:
+        found = list(make(model, device, dtype))
+    except LockstepError:
+        raise
+    except Exception as error:
+        raise LockstepError(f"{name} made no candidate of {model}: {said(error)}") from error
+    if not found or not all(isinstance(each, Candidate) for each in found):
+        raise LockstepError(f"{name} must give Candidates in a list, not {found!r}")
+    return found
+
+
+def said(error: Exception) -> str:
+    """An exception in one line: its type and the first line of its message."""
+    return f"{type(error).__name__}: {error}".splitlines()[0]

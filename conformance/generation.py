@@ -10,13 +10,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from conformance.candidate import Candidate, Level
+from conformance.candidate import Candidate, Level, said
 from conformance.envelope import Envelope
 from conformance.golden import Golden
 from conformance.lockstep import Choice
 from conformance.text import TextFinding
 from conformance.verdict import disagreements
-from engine.errors import ModelFileError
+from engine.errors import LockstepError, RequestError
 
 T = TypeVar("T")
 
@@ -61,7 +61,7 @@ def answer(
     if "text" not in golden.manifest:
         return Answer(tuple(findings), None, follows)
     text, continuation = str(golden.manifest["text"]), golden.manifest["continuation"]
-    ids = candidate.encode(text) if with_ids else None
+    ids = _ask(candidate.encode, text) if with_ids else None
     if ids is not None and ids != prompt:
         findings.append(TextFinding("tokenizer.encode", text, prompt, ids))
     words = _ask(candidate.text, text, len(expected))
@@ -76,10 +76,12 @@ def _ask(question: Callable[..., T | None], *arguments: Any) -> T | str | None:
     """What the candidate answers, or the error that it raised instead, in words."""
     try:
         return question(*arguments)
-    except ModelFileError:  # a tokenizer that the candidate refuses is no wrong answer
+    except RequestError as error:
+        return said(error)
+    except LockstepError:  # a tokenizer it refuses, a server that is away: no wrong answers
         raise
     except Exception as error:
-        return f"{type(error).__name__}: {error}"
+        return said(error)
 
 
 def _leaves_at_a_tie(chosen: Sequence[int], golden: Golden, envelope: Envelope) -> bool:
