@@ -23,7 +23,7 @@ from conformance.golden import (
     remake,
     verify_hashes,
 )
-from conformance.goldens import inventory, live_golden
+from conformance.goldens import checkpoint_of, inventory, live_golden, missing_checkpoint
 from conformance.lockstep import chunks
 from conformance.report import Report, TextTrial
 from conformance.text import check_text
@@ -31,7 +31,7 @@ from conformance.verdict import trial
 from engine.assets import KNOWN
 from engine.errors import LockstepError, ModelFileError, RequestError
 from engine.generate.engine import DTYPES, check_device
-from engine.models import cached, resolve
+from engine.models import resolve
 from engine.weights import open_checkpoint
 
 Say = Callable[[str], None]
@@ -129,13 +129,10 @@ class _Session:
                 verify_hashes(folder, manifest)
                 self._check_decisions(folder)
                 continue
-            checkpoint = str(manifest["checkpoint"])
-            if checkpoint in KNOWN and not cached(checkpoint):
-                self.report.skipped.append(
-                    f"{folder.name}: its model is not here; get it with: lockstep fetch {checkpoint}"
-                )
+            path = checkpoint_of(folder, manifest)
+            if path is None:
+                self.report.skipped.append(missing_checkpoint(folder, manifest))
                 continue
-            path = resolve(checkpoint) if checkpoint in KNOWN else folder / checkpoint
             self.check_on(folder, path)
 
     def _check_decisions(self, folder: Path) -> None:

@@ -9,12 +9,14 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
+from typer.core import TyperCommand
 
 from engine.cli import app
 from engine.command import atomically, check_writable, json_text, run
+from engine.errors import RequestError
 
 golden = typer.Typer(help="The oracle's goldens: make, verify, list.", no_args_is_help=False)
 app.add_typer(golden, name="golden")
@@ -27,7 +29,17 @@ Cases = Annotated[
 ]
 
 
-@app.command()
+class _BareSince(TyperCommand):
+    """Lets `--since` stand without a value, which the options of typer cannot: it means HEAD then."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        at = args.index("--since") if "--since" in args else len(args)
+        if args[at:] and (args[at + 1 :] or ["-"])[0].startswith("-"):
+            args = [*args[:at], "--since=HEAD", *args[at + 1 :]]
+        return super().parse_args(ctx, args)
+
+
+@app.command(cls=_BareSince)
 def check(
     targets: Annotated[
         list[str] | None,
@@ -45,11 +57,29 @@ def check(
         str | None,
         typer.Option(metavar="MODULE:FUNCTION", help="Judge another engine, by its factory."),
     ] = None,
+    since: Annotated[
+        str | None,
+        typer.Option(
+            metavar="REV",
+            help="Compare the engine of a git revision with the working tree's, bit by bit and by "
+            "envelope. Without a value: HEAD.",
+        ),
+    ] = None,
     json_file: Json = None,
     html: Annotated[Path | None, typer.Option(help="Write the report as a page.")] = None,
 ) -> None:
     """Run the engine in lockstep with the reference and name the operation that is wrong."""
     _check_targets(json_file, html)
+    if since is not None:
+        depth = None if level == "L5" else level
+        given = {"--golden": golden, "--level": depth, "--candidate": candidate, "--html": html}
+        for option in (name for name, value in given.items() if value is not None):
+            raise RequestError(f"{option} does not go with --since, which compares two engines")
+        from conformance.since import compare_with, print_diff
+
+        with _progress() as say:
+            diff = compare_with(since, targets or [], device=device, dtype=dtype, say=say)
+        _deliver(diff, json_file, print_diff)
     from conformance.check import ENGINE, run_check
     from conformance.report import print_report, write_html
 
@@ -124,7 +154,7 @@ def _check_targets(*files: Path | None) -> None:
             check_writable(file)
 
 
-def _deliver(report: Any, json_file: Path | None, show: Callable[[Any, Any], None]) -> None:
+def _deliver(report: Any, json_file: Path | None, show: Callable[[Any, Any], None]) -> NoReturn:
     """Prints the report, writes its JSON, and leaves with its status."""
     from rich.console import Console
 

@@ -5,13 +5,11 @@ from __future__ import annotations
 import importlib.util
 import json
 import shutil
-import subprocess
-import sys
 import tempfile
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import load_file
@@ -20,11 +18,11 @@ from conformance import decision_cases
 from conformance.cases import CASES, REAL_CASES
 from conformance.envelope import K, half_step, row_errors
 from conformance.golden import REPOSITORY_GOLDENS, Golden, read_manifest, remake, verify_hashes
+from conformance.process import Say, run_module
 from conformance.text_cases import TEXT_CASES
+from engine.assets import KNOWN
 from engine.errors import LockstepError, ModelFileError, RequestError
-from engine.models import resolve
-
-Say = Callable[[str], None]
+from engine.models import cached, resolve
 
 NAMES: tuple[str, ...] = (
     *(case.name for case in CASES),
@@ -42,7 +40,7 @@ def capture(names: Sequence[str], out: Path | None, say: Say) -> list[Path]:
     for name in _chosen(names):
         with tempfile.TemporaryDirectory(prefix=".making-", dir=root) as folder:
             draft = Path(folder) / name
-            _run_oracle(["case", name, str(draft.resolve()), *_model_of(name)], f"{name}: ", say)
+            run_oracle(["case", name, str(draft.resolve()), *_model_of(name)], f"{name}: ", say)
             if (root / name).exists():
                 shutil.rmtree(root / name)
             draft.rename(root / name)
@@ -52,7 +50,18 @@ def capture(names: Sequence[str], out: Path | None, say: Say) -> list[Path]:
 
 def live_golden(model: str, path: Path, out: Path, dtype: str, say: Say) -> None:
     """A golden of a model on disk, made now, for one check in `dtype`."""
-    _run_oracle(["live", model, str(path.resolve()), str(out.resolve()), dtype], "oracle: ", say)
+    run_oracle(["live", model, str(path.resolve()), str(out.resolve()), dtype], "oracle: ", say)
+
+
+def checkpoint_of(folder: Path, manifest: Mapping[str, Any]) -> Path | None:
+    """The model that a golden was made of; None where it would have to be fetched first."""
+    name = str(manifest["checkpoint"])
+    return cached(name) if name in KNOWN else folder / name
+
+
+def missing_checkpoint(folder: Path, manifest: Mapping[str, Any]) -> str:
+    """Why a golden is skipped whose model is not here."""
+    return f"{folder.name}: its model is not here; get it with: lockstep fetch {manifest['checkpoint']}"
 
 
 def inventory(root: Path) -> list[Path]:
@@ -171,28 +180,8 @@ def _model_of(name: str) -> list[str]:
     return [str(resolve(case.model)) for case in REAL_CASES if case.name == name]
 
 
-def _run_oracle(arguments: list[str], prefix: str, say: Say) -> None:
+def run_oracle(arguments: list[str], prefix: str, say: Say) -> None:
     """Runs `python -m conformance.oracle`, passes its progress on, and its one-line error."""
     if importlib.util.find_spec("transformers") is None:
         raise LockstepError("this needs transformers: pip install 'lockstep-llm[oracle]'")
-    root = Path(__file__).resolve().parents[1]  # a checkout need not be installed
-    last: deque[str] = deque(maxlen=20)
-    with subprocess.Popen(
-        [sys.executable, "-m", "conformance.oracle", *arguments],
-        stderr=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        text=True,
-        encoding="utf-8",
-        errors="replace",
-        cwd=root,
-    ) as process:
-        assert process.stderr is not None
-        for line in process.stderr:
-            last.append(line.rstrip())
-            if line.startswith("progress: "):
-                say(prefix + line.removeprefix("progress: ").rstrip())
-    if process.returncode == 2 and last:
-        raise LockstepError(last[-1].removeprefix("error: "))
-    if process.returncode != 0:
-        reason = " / ".join(last)[-600:]
-        raise LockstepError(f"the oracle failed with status {process.returncode}: {reason}")
+    run_module("conformance.oracle", arguments, failed="the oracle failed", prefix=prefix, say=say)

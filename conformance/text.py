@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from itertools import accumulate
+from itertools import accumulate, chain
 from pathlib import Path
 from typing import Any
 
@@ -62,16 +62,31 @@ def check_text(
 Question = tuple[str, str, Any, Callable[[], Any]]
 
 
+def answers(
+    folder: Path, load: Callable[[Path], Tokenizer] = Tokenizer.load
+) -> list[tuple[str, str, Any]]:
+    """Return all that a tokenizer answers to a text case, right or wrong: stage, input, answer."""
+    tokenizer = load(folder)
+    golden = json.loads((folder / "text.json").read_text(encoding="utf-8"))
+    asked = chain(_questions(tokenizer, golden), _free_run(tokenizer, golden))
+    return [(stage, shown, attempt(ask)) for stage, shown, _, ask in asked]
+
+
 def _differences(questions: Iterator[Question]) -> list[TextFinding]:
     findings = []
-    for stage, shown, expected, answer in questions:
-        try:
-            got = _plain(answer())
-        except Exception as error:  # whatever a faulty stage raises is what it answers
-            got = repr(error)
+    for stage, shown, expected, ask in questions:
+        got = attempt(ask)
         if got != expected:
             findings.append(TextFinding(stage, shown, expected, got))
     return findings
+
+
+def attempt(ask: Callable[[], Any]) -> Any:
+    """Return what a stage answers; whatever a faulty one raises is its answer."""
+    try:
+        return _plain(ask())
+    except Exception as error:
+        return repr(error)
 
 
 def _free_run(tokenizer: Tokenizer, golden: dict[str, Any]) -> Iterator[Question]:
