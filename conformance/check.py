@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
 import platform
-import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
@@ -12,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from conformance.candidate import Candidate, Factory, Level, factory
+from conformance.candidate import Candidate, Factory, Level, factory, made
 from conformance.decisions import check_decisions
 from conformance.generation import answer
 from conformance.golden import (
@@ -23,7 +21,8 @@ from conformance.golden import (
     remake,
     verify_hashes,
 )
-from conformance.goldens import checkpoint_of, inventory, live_golden, missing_checkpoint
+from conformance.goldens import checkpoint_of, inventory, missing_checkpoint
+from conformance.live import golden_of
 from conformance.lockstep import chunks
 from conformance.report import Report, TextTrial
 from conformance.text import check_text
@@ -96,21 +95,16 @@ class _Session:
     def __post_init__(self) -> None:
         self.report = Report(environment=environment(self.device, self.dtype))
 
+    @property
+    def is_engine(self) -> bool:
+        """Whether this project's own engine is judged: some goldens ask for parts of it."""
+        return self.make is factory(ENGINE)
+
     def check_model(self, model: str) -> None:
         path = resolve(model, progress=True)
-        open_checkpoint(path)  # what the engine refuses is refused before the reference is asked
-        if importlib.util.find_spec("transformers"):
-            with tempfile.TemporaryDirectory(prefix="lockstep-") as folder:
-                live_golden(model, path, Path(folder), self.dtype, self.say)
-                self.check_on(Path(folder), path)
-            return
-        committed = REPOSITORY_GOLDENS / model
-        if not committed.is_dir():
-            raise LockstepError(
-                f"checking {model} needs transformers: pip install 'lockstep-llm[oracle]', "
-                "or name a golden with --golden"
-            )
-        self.check_on(committed, path)
+        if self.is_engine:
+            open_checkpoint(path)  # what it refuses is refused before the reference is asked
+        self.check_on(golden_of(model, path, self.dtype, self.say), path)
 
     def check_folder(self, root: Path, cases: str) -> None:
         """The golden in `root`, or all those below it that `cases` names."""
@@ -120,6 +114,11 @@ class _Session:
                 continue
             manifest = read_manifest(folder)
             if manifest["kind"] == "text":
+                if not self.is_engine:
+                    self.report.skipped.append(
+                        f"{folder.name}: it asks the stages of this project's own tokenizer"
+                    )
+                    continue
                 self.say(f"{folder.name}: every stage of the tokenizer")
                 verify_hashes(folder, manifest)
                 findings = tuple(check_text(folder))
@@ -136,7 +135,7 @@ class _Session:
             self.check_on(folder, path)
 
     def _check_decisions(self, folder: Path) -> None:
-        if self.make is not factory(ENGINE):
+        if not self.is_engine:
             self.report.skipped.append(
                 f"{folder.name}: it asks this project's own sampler and loop"
             )
@@ -155,19 +154,26 @@ class _Session:
             )
         prompt, *single = golden.schedule
         dtype = DTYPES[self.dtype]
-        trials = []
-        for candidate in self.make(model, self.device, self.dtype):
-            for chunk in candidate.prefill if self.level > Level.L0 else ():
+        for candidate in made(self.make, model, self.device, self.dtype):
+            trials = []
+            for chunk in candidate.prefill if min(self.level, candidate.level) > Level.L0 else ():
                 self.say(f"{golden.case}: {candidate.name} in {self.dtype}")
                 schedule = chunks(prompt, chunk or prompt, len(single))
                 trials.append(trial(candidate, golden, dtype, schedule, self.level))
-        self.report.trials += trials
-        self._listen(candidate, golden, known_to_diverge=not all(t.conforms for t in trials))
+            self.report.trials += trials
+            self._skip(candidate.beyond(self.level))
+            self._listen(candidate, golden, known_to_diverge=not all(t.conforms for t in trials))
+
+    def _skip(self, note: str | None) -> None:
+        """Notes once what could not be looked at."""
+        if note is not None and note not in self.report.skipped:
+            self.report.skipped.append(note)
 
     def _listen(self, candidate: Candidate, golden: Golden, *, known_to_diverge: bool) -> None:
         """The candidate's own loop: what it says of the golden's prompt."""
-        if self.level == Level.L0 and "text" not in golden.manifest:
-            self.report.skipped.append(f"{golden.case}: it has no text")
+        text_alone = min(self.level, candidate.level) == Level.L0
+        if text_alone and "text" not in golden.manifest:
+            self._skip(f"{golden.case}: it has no text")
             return
         envelope = golden.envelope("free", DTYPES[self.dtype])
         try:
@@ -175,11 +181,14 @@ class _Session:
                 candidate, golden, envelope, self.level, known_to_diverge=known_to_diverge
             )
         except ModelFileError as error:
-            self.report.skipped.append(f"{golden.case}: its words, as {error}")
-        else:
-            self.report.texts.append(
-                TextTrial(golden.case, "generation", said.findings, said.text, said.follows)
-            )
+            self._skip(f"{golden.case}: its words, as {error}")
+            return
+        if text_alone and said.text is None:
+            self._skip(f"{golden.case}: {candidate.name} says no words")
+            return
+        heard = TextTrial(golden.case, "generation", said.findings, said.text, said.follows)
+        if heard not in self.report.texts:  # candidates that share a loop say the same
+            self.report.texts.append(heard)
 
 
 def environment(device: str, dtype: str) -> dict[str, str]:

@@ -48,11 +48,6 @@ def capture(names: Sequence[str], out: Path | None, say: Say) -> list[Path]:
     return made
 
 
-def live_golden(model: str, path: Path, out: Path, dtype: str, say: Say) -> None:
-    """A golden of a model on disk, made now, for one check in `dtype`."""
-    run_oracle(["live", model, str(path.resolve()), str(out.resolve()), dtype], "oracle: ", say)
-
-
 def checkpoint_of(folder: Path, manifest: Mapping[str, Any]) -> Path | None:
     """The model that a golden was made of; None where it would have to be fetched first."""
     name = str(manifest["checkpoint"])
