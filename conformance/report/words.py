@@ -1,0 +1,100 @@
+"""What was found, in sentences: the same for the page and for a failing test's message."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from conformance.report.report import followers, layer_of, operation_of
+from conformance.verdict import Culprit, Disagreement, Finding, Trial, shorten
+
+_KINDS = {
+    "largest": "the largest error of its elements",
+    "rms": "the root mean square of its error",
+    "along": "its error along the truth (a wrong factor shows so)",
+}
+
+
+def sentence(words: str) -> str:
+    return words[:1].upper() + words[1:] + "."
+
+
+def name_of(probe: str) -> str:
+    """`Layer 0, attn.q_rope`; a probe outside the layers is called by its name."""
+    layer = layer_of(probe)
+    return probe if layer is None else f"Layer {layer}, {operation_of(probe)}"
+
+
+def where(finding: Finding) -> str:
+    """The token, the head and the step that were worst."""
+    parts = [f"token position {finding.position}"] if finding.position is not None else []
+    parts += [f"head {finding.head}"] if finding.head is not None else []
+    return ", ".join([*parts, f"step {finding.step}"])
+
+
+def off_by(finding: Finding) -> str:
+    """How far it is off, or what is the matter where no numbers can be compared."""
+    if finding.error is None or finding.allowance is None:
+        return finding.problem or "it differs"
+    return (
+        f"{_KINDS.get(finding.kind or '', 'its error')} is {finding.error:.2e} of the row's scale, "
+        f"{finding.allowance:.2e} is allowed ({share(finding.error / finding.allowance)} times that)"
+    )
+
+
+def share(value: float) -> str:
+    """A share of an allowance, in at most five characters."""
+    return f"{value:.2f}" if value < 100 else f"{value:.0e}".replace("e+0", "e")
+
+
+def place(culprit: Culprit) -> str | None:
+    """`file:line` of the operation in the engine, where the candidate knows it."""
+    return f"{shorten(culprit.file)}:{culprit.line}" if culprit.file else None
+
+
+def proof(culprit: Culprit) -> str:
+    return (
+        "the graft confirms it: with the reference's value put in there, what follows comes right"
+        if culprit.graft_confirms
+        else "the graft does not confirm it: with the reference's value put in there, what follows "
+        "is still wrong"
+    )
+
+
+def following(trial: Trial, culprit: Culprit) -> str | None:
+    """What is outside because of it."""
+    count = followers(trial, culprit.finding.probe)
+    if not count:
+        return None
+    return "1 more probe follows from it" if count == 1 else f"{count} more probes follow from it"
+
+
+def elsewhere(sightings: Sequence[tuple[Trial, Culprit]]) -> str | None:
+    """The layers where an operation is guilty besides the first."""
+    layers = list(dict.fromkeys(layer_of(c.finding.probe) for _, c in sightings))
+    others = [str(layer) for layer in layers[1:]]
+    return f"also in layer{'s' * (len(others) > 1)} {', '.join(others)}" if others else None
+
+
+def runs(sightings: Sequence[tuple[Trial, Culprit]]) -> str:
+    """The candidates in which an operation is guilty."""
+    return ", ".join(dict.fromkeys(t.candidate for t, _ in sightings))
+
+
+def source(finding: Finding) -> str | None:
+    """What a finding in the free run follows from."""
+    if not finding.propagated_from:
+        return None
+    nearest, *others = finding.propagated_from
+    return f"propagated from {nearest}" + (f" and {len(others)} before it" if others else "")
+
+
+def elements(finding: Finding) -> Sequence[str]:
+    """The elements furthest off, a line each."""
+    return [f"element {e.index}: expected {e.expected:.6g}, got {e.got:.6g}" for e in finding.worst]
+
+
+def choice(d: Disagreement) -> str:
+    return (
+        f"after position {d.position} it prefers token {d.chosen}, the reference {d.expected}, "
+        f"by a margin of {d.margin:.1e} where {d.allowance:.1e} is allowed"
+    )
