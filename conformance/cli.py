@@ -128,8 +128,25 @@ def capture(
 
 
 @golden.command()
-def verify(cases: Cases = None) -> None:
+def verify(
+    cases: Cases = None,
+    false_alarms: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            help="Instead: judge N legal variants of the reference and of the engine, and count alarms.",
+        ),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of the variants that are drawn.")] = 0,
+) -> None:
     """Make goldens again in a temporary folder and compare them with the committed ones."""
+    if false_alarms is not None:
+        from conformance.false_alarms import measure
+
+        with _progress() as say:
+            alarms = measure(cases or [], false_alarms, seed, say)
+        print(alarms)
+        raise typer.Exit(alarms.exit_status)
     from conformance.goldens import verify
 
     with _progress() as say:
@@ -137,6 +154,25 @@ def verify(cases: Cases = None) -> None:
     for result in results:
         print(result)
     raise typer.Exit(max(result.exit_status for result in results))
+
+
+@golden.command()
+def power(cases: Cases = None, json_file: Json = None) -> None:
+    """Measure how small a fault each probe still notices, beside the noise that it must not notice."""
+    _check_targets(json_file)
+    from rich.console import Console
+
+    from conformance.power import measure, print_power, to_json
+
+    with _progress() as say:
+        strengths = measure(cases or [], say)
+    if str(json_file) == "-":
+        print(json_text(to_json(strengths)))
+        return
+    print_power(strengths, Console())
+    if json_file is not None:
+        with atomically(json_file) as draft:
+            draft.write_text(json_text(to_json(strengths), indent=1) + "\n", encoding="utf-8")
 
 
 @golden.command(name="list")

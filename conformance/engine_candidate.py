@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from conformance.candidate import Candidate, Level, Location, Tap
+from conformance.reorder import Variant
 from engine.backends import backend as backend_named
 from engine.generate import Engine, SamplingParams
 from engine.probe import Probe, attached, probes
@@ -25,9 +26,14 @@ class EngineCandidate(Candidate):
     level = Level.L5
 
     def __init__(
-        self, engine: Engine, backend: str, prefill: tuple[int | None, ...] = (None,)
+        self,
+        engine: Engine,
+        backend: str,
+        prefill: tuple[int | None, ...] = (None,),
+        batch: int = 1,
     ) -> None:
         self.engine = engine
+        self.batch = batch  # equal rows that are fed side by side
         self.prefill = prefill
         self.backend = backend_named(backend)
         self.name = f"engine ({backend})"
@@ -36,7 +42,7 @@ class EngineCandidate(Candidate):
 
     def begin(self, capacity: int) -> None:
         self.engine.decoder.use(self.backend)
-        self.cache = self.engine.new_cache(capacity)
+        self.cache = self.engine.new_cache(capacity, self.batch)
 
     @torch.inference_mode()
     def step(self, ids: Tensor, tap: Tap) -> None:
@@ -47,7 +53,7 @@ class EngineCandidate(Candidate):
 
         decoder = self.engine.decoder
         with attached(located, ("", decoder), ("cache", self.cache)):
-            decoder(ids[None].to(self.engine.device), self.cache)
+            decoder(ids.expand(self.batch, -1).to(self.engine.device), self.cache)
 
     def locate(self, probe: str) -> Location | None:
         """The operation's own code where it is a module, else the line that ends in the probe."""
@@ -67,6 +73,18 @@ class EngineCandidate(Candidate):
 
     def text(self, prompt: str, max_tokens: int) -> str:
         return self.engine.generate(prompt, SamplingParams(max_tokens=max_tokens)).text
+
+
+class VariedEngine(EngineCandidate):
+    """The engine run in a legal variant of itself, to measure what must not count as an error."""
+
+    def __init__(self, engine: Engine, variant: Variant) -> None:
+        super().__init__(engine, variant.attention, batch=variant.batch)
+        self.variant = variant
+
+    def step(self, ids: Tensor, tap: Tap) -> None:
+        with self.variant.in_force():
+            super().step(ids, tap)
 
 
 def _caller() -> Location:

@@ -75,6 +75,10 @@ class Golden:
         """Scales of rows by probe, where they are not the truth's largest magnitudes; float64."""
         return self._tensors("scales.safetensors")
 
+    def load(self) -> None:
+        """Reads all tensors now, before torch function modes of a candidate could meddle with that."""
+        _ = self.trace, self.scales
+
     def _tensors(self, name: str) -> Mapping[str, Tensor]:
         path = self.folder / name
         try:

@@ -84,6 +84,7 @@ def walk(
     """
     level = min(level, candidate.level)
     result = Walk()
+    golden.load()
     candidate.begin(len(golden.ids))
     start = 0
     for step, size in enumerate(schedule or golden.schedule):

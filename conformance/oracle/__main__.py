@@ -2,6 +2,7 @@
 
     case NAME OUT [MODEL]          makes a committed golden
     live NAME MODEL OUT DTYPE      makes a golden of any model for one check
+    alarms COUNT SEED OUT FOLDER...   judges COUNT legal variants of the reference
     answers MODEL IDS N OUT        float32 logits of IDS (eager, sdpa, and eager in
                                    chunks of 7) and N greedy tokens after them
 
@@ -25,6 +26,7 @@ from safetensors.torch import save_file
 from conformance import decision_cases
 from conformance.cases import CASES, REAL_CASES, Case, RealCase
 from conformance.oracle import answers
+from conformance.oracle.alarms import write_tallies
 from conformance.oracle.capture import capture_case, capture_live, capture_real
 from conformance.oracle.decisions import capture_decisions
 from conformance.oracle.model import load
@@ -43,6 +45,8 @@ def main(arguments: list[str]) -> None:
             make(name, Path(out), model)
         case ["live", name, model_path, out, dtype]:
             capture_live(name, Path(model_path), Path(out), dtype, say)
+        case ["alarms", count, seed, out, *folders]:
+            write_tallies(int(count), int(seed), Path(out), [Path(f) for f in folders], say)
         case ["answers", model_path, ids, n, out]:
             answer(Path(model_path), [int(token) for token in ids.split(",")], int(n), Path(out))
         case _:

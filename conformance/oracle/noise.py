@@ -75,6 +75,7 @@ def scales(golden: Golden, model: Any) -> dict[str, Tensor]:
     its rounding error is small beside the products, not beside the score. How much a row moves when
     the numbers it is made of are nudged says what the error is to be held against.
     """
+    golden.load()
     squares: dict[str, Tensor] = {}
     for seed in range(NUDGES):
         nudge = _Nudge(golden, seed)

@@ -1,0 +1,170 @@
+"""How small a fault the suite still sees: the strength of each probe, measured.
+
+A fault is added to what a correct engine computes in a lockstep run, whose values differ from the
+truth by legal noise already, and made smaller until fewer than 95 of 100 trials notice it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.table import Table
+from torch import Tensor
+
+from conformance.candidate import Candidate, Tap, operation
+from conformance.engine_candidate import VariedEngine
+from conformance.envelope import Envelope, row_errors
+from conformance.golden import REPOSITORY_GOLDENS, Golden
+from conformance.lockstep import everywhere, walk
+from conformance.reorder import Variant
+from conformance.tally import DTYPES, Say, tiny_goldens
+from engine import Engine
+
+TRIALS = 40
+DETECTED = 0.95
+_FINEST, _COARSEST = 2.0**-30, 2.0
+_STEP = 2.0**0.25  # how finely a size is found
+
+Fault = Callable[[Tensor, Tensor, float, torch.Generator], Tensor]
+
+
+def _factor(value: Tensor, scale: Tensor, size: float, draw: torch.Generator) -> Tensor:
+    return value * (1 + size)
+
+
+def _scatter(value: Tensor, scale: Tensor, size: float, draw: torch.Generator) -> Tensor:
+    signs = torch.randint(0, 2, value.shape, generator=draw) * 2 - 1
+    return value + size * scale[..., None] * signs
+
+
+def _element(value: Tensor, scale: Tensor, size: float, draw: torch.Generator) -> Tensor:
+    """One number of one row in each trial, among those that are not masked."""
+    result = value.clone()
+    for trial, numbers in enumerate(result):
+        places = numbers.isfinite().nonzero()
+        place = places[int(torch.randint(len(places), (1,), generator=draw))]
+        numbers[tuple(place)] += size * scale[trial][tuple(place[:-1])]
+    return result
+
+
+#: What is done to a probe's value [trials, ..., row]; sizes are relative to the row's scale.
+FAULTS: Mapping[str, Fault] = {"factor": _factor, "scatter": _scatter, "element": _element}
+
+
+@dataclass(frozen=True)
+class Strength:
+    """The smallest fault of one kind that at least 95 % of trials notice at one probe."""
+
+    case: str
+    probe: str
+    dtype: str
+    fault: str
+    smallest: float
+
+
+def measure(names: Sequence[str], say: Say) -> list[Strength]:
+    """The strength of every probe of the goldens called `names`, all tiny ones if there are none."""
+    folders = [REPOSITORY_GOLDENS / name for name in names] or tiny_goldens()
+    found = []
+    for folder in folders:
+        golden = Golden(folder)
+        for dtype in DTYPES:
+            say(f"power: {golden.case} in {dtype}")
+            found += _strengths(golden, dtype)
+    return found
+
+
+def _strengths(golden: Golden, dtype: str) -> list[Strength]:
+    """Of every probe over the prompt, by `TRIALS` legal variants of the engine."""
+    engine = Engine.load(golden.folder, dtype=dtype)
+    run = getattr(torch, dtype)
+    prompt = golden.schedule[0]
+    shown: dict[str, list[Tensor]] = {}
+    for n in range(TRIALS):
+        candidate = VariedEngine(engine, Variant(permute=n or None))
+        recorder = _Recorder(candidate, shown)
+        walk(recorder, golden, run, everywhere, [prompt])
+    envelope = golden.envelope("lockstep", run)
+    return [
+        Strength(golden.case, probe, dtype, name, _smallest(golden, envelope, probe, values, fault))
+        for probe, values in shown.items()
+        if probe in envelope.noise
+        for name, fault in FAULTS.items()
+    ]
+
+
+class _Recorder(Candidate):
+    """Another candidate, whose values are kept as it shows them."""
+
+    def __init__(self, inner: Candidate, shown: dict[str, list[Tensor]]) -> None:
+        self.inner, self.shown = inner, shown
+        self.name, self.level, self.lacks = inner.name, inner.level, inner.lacks
+
+    def begin(self, capacity: int) -> None:
+        self.inner.begin(capacity)
+
+    def step(self, ids: Tensor, tap: Tap) -> None:
+        def recording(probe: str, value: Tensor) -> Tensor:
+            self.shown.setdefault(probe, []).append(value[0].clone())
+            return tap(probe, value)
+
+        self.inner.step(ids, recording)
+
+
+def _smallest(
+    golden: Golden, envelope: Envelope, probe: str, values: Sequence[Tensor], fault: Fault
+) -> float:
+    prompt = golden.schedule[0]
+    truth, scale = golden.truth(probe, 0, prompt), golden.scale(probe, 0, prompt)
+    trials = torch.stack(list(values)).double()
+    visible = truth.masked_fill(truth == -torch.inf, 0.0)
+    rows = (visible.abs().amax(-1) if scale is None else scale).expand(trials.shape[:-1])
+
+    def detected(size: float) -> bool:
+        draw = torch.Generator("cpu").manual_seed(0)
+        faulty = fault(trials, rows, size, draw).to(values[0].dtype)
+        shares = envelope.shares(probe, row_errors(faulty, truth, scale))
+        noticed = (shares.flatten(1).amax(1) > 1).double().mean()
+        return float(noticed) >= DETECTED
+
+    low, high = 0, round(math.log(_COARSEST / _FINEST, _STEP))
+    while low < high:
+        middle = (low + high) // 2
+        if detected(_FINEST * _STEP**middle):
+            high = middle
+        else:
+            low = middle + 1
+    return _FINEST * _STEP**low
+
+
+def to_json(strengths: Sequence[Strength]) -> list[dict[str, Any]]:
+    return [asdict(s) for s in strengths]
+
+
+def print_power(strengths: Sequence[Strength], console: Console) -> None:
+    """By operation, the least that is noticed at its weakest probe, over cases and layers."""
+    table = Table(box=None, pad_edge=False)
+    table.add_column("operation")
+    columns = [(dtype, fault) for dtype in DTYPES for fault in FAULTS]
+    for dtype, fault in columns:
+        table.add_column(f"{dtype}\n{fault}", justify="right")
+    for name in dict.fromkeys(operation(s.probe) for s in strengths):
+        weakest = [
+            max(
+                s.smallest
+                for s in strengths
+                if operation(s.probe) == name and (s.dtype, s.fault) == column
+            )
+            for column in columns
+        ]
+        table.add_row(name, *(f"{x:.1e}" for x in weakest))
+    console.print(table)
+    console.print(
+        "the smallest fault, relative to a row's scale, that 95 of 100 trials notice: a wrong factor, "
+        "all numbers off by as much either way, one number of one row off"
+    )
