@@ -144,6 +144,12 @@ ABSENT = -1
 
 #: The answer is: ashes, return, ed, _g, gh, __, _g, ~, _100, ch, <|im_end|>, athered, ____, _g, }, !!!
 ENDINGS: tuple[Ending, ...] = (
+    Ending("text", bites=False),
+    Ending("max_tokens", max_tokens=1, bites=False),
+    Ending("max_tokens", max_tokens=2, bites=False),
+    Ending("max_tokens", max_tokens=7, bites=False),
+    Ending("max_tokens", max_tokens=100, bites=False),  # the context ends first
+    Ending("max_tokens", generation_config=4, max_tokens=4, bites=False),
     Ending("eos", generation_config=4),
     Ending("eos", generation_config=0),
     Ending("eos", generation_config=(4, 7)),
@@ -161,6 +167,7 @@ ENDINGS: tuple[Ending, ...] = (
     Ending("stop_ids", stop_token_ids=(ABSENT, 2)),
     Ending("stop_ids", stop_token_ids=(7, 1)),
     Ending("stop_ids", generation_config=9, stop_token_ids=(2,)),
+    Ending("stop_ids", generation_config=2, stop_token_ids=(9,)),
     Ending("stop_ids", generation_config=2, stop_token_ids=(5,), ignore_eos=True),
     Ending("stop_ids", stop_token_ids=(4,), max_tokens=5),
     Ending("stop_text", stop=("tu",)),  # within a token, whose rest is not shown either
@@ -173,11 +180,6 @@ ENDINGS: tuple[Ending, ...] = (
     Ending("stop_text", stop=("ghost",), max_tokens=5, bites=False),  # gh is held back, and shown
     Ending("stop_text", stop=("ghost",), generation_config=5),
     Ending("stop_text", stop=("reashes",), bites=False, across_prompt=True),
-    Ending("max_tokens", max_tokens=1, bites=False),
-    Ending("max_tokens", max_tokens=2, bites=False),
-    Ending("max_tokens", max_tokens=7, bites=False),
-    Ending("max_tokens", max_tokens=100, bites=False),  # the context ends first
-    Ending("max_tokens", generation_config=4, max_tokens=4, bites=False),
 )
 
 #: What is asked of the log-probabilities; with a temperature, tokens are drawn.

@@ -23,7 +23,7 @@ from conformance.decision_cases import settled, write_model
 from conformance.envelope import K, half_step
 from conformance.text import TextFinding
 from engine.cache import ContiguousCache
-from engine.generate import Completion, Engine, SamplingParams
+from engine.generate import Completion, Engine, Piece, SamplingParams
 from engine.generate import sample as sampling
 from engine.generate.sample import Sampler
 
@@ -37,10 +37,11 @@ STAGES = (
     "sampling.greedy",
     "sampling.draw",
     "tokenizer.stream",
+    "stopping.text",
+    "stopping.max_tokens",
     "stopping.eos",
     "stopping.stop_ids",
     "stopping.stop_text",
-    "stopping.max_tokens",
     "stopping.reason",
     "stopping.usage",
     "logprobs",
@@ -86,6 +87,7 @@ def check_decisions(folder: Path) -> list[TextFinding]:
 
 def _differences(questions: Iterator[_Question], guilty: set[str]) -> Iterator[TextFinding]:
     """`guilty` are the stages found so far; what needs one of them is not asked."""
+    guilty = set(guilty)
     for question in questions:
         if not guilty.isdisjoint(question.needs):
             continue
@@ -94,6 +96,7 @@ def _differences(questions: Iterator[_Question], guilty: set[str]) -> Iterator[T
         except Exception as error:  # whatever a faulty stage raises is what it answers
             got = repr(error)
         if got != question.expected:
+            guilty.add(question.stage)
             yield TextFinding(question.stage, question.shown, question.expected, got)
 
 
@@ -279,24 +282,45 @@ def _streamed(engine: Engine, ids: list[int]) -> str:
 def _about_endings(
     golden: Any, tensors: Mapping[str, Tensor], folder: Path, models: Path
 ) -> Iterator[_Question]:
-    needs = ("sampling.greedy", "tokenizer.stream")
+    """The simplest first: what needs another stage is asked after that stage."""
     made = cache(lambda files: _fed(tensors, folder, models, json.loads(files)))
-    for ending in golden["endings"]:
-        files, params = ending["files"], ending["params"]
+    for ending in sorted(golden["endings"], key=lambda ending: len(_uses(ending))):
+        files, params, token_ids = ending["files"], ending["params"], ending["token_ids"]
         shown = f"{_spelled(params)}, {_spelled(files)}"
         engine = made(json.dumps(files))
-        complete = cache(partial(engine.generate, golden["prompt"], SamplingParams(**params)))
+        asked = SamplingParams(**params)
+        complete = cache(partial(engine.generate, golden["prompt"], asked))
+        stream = partial(engine.stream, golden["prompt"], asked)
         stage = f"stopping.{ending['stage']}"
-        expected = [ending["token_ids"], ending["text"]]
-        yield _Question(stage, shown, expected, partial(_answered, complete), needs)
-        for field, what in (("reason", "finish_reason"), ("usage", "usage")):
-            yield _Question(
-                f"stopping.{field}",
-                shown,
-                ending[what],
-                partial(_field, complete, what, ending["token_ids"], ending[what]),
-                needs,
-            )
+        used = ("sampling.greedy", "tokenizer.stream", "stopping.text", *_uses(ending))
+        needs = tuple(name for name in used if name != stage)
+        if stage == "stopping.text":
+            ask = partial(_field, complete, "text", token_ids, ending["text"])
+            yield _Question(stage, shown, ending["text"], ask, needs)
+        else:
+            expected = [token_ids, ending["text"]]
+            yield _Question(stage, shown, expected, partial(_answered, complete), needs)
+        reasons = [ending["finish_reason"], *[None] * (len(token_ids) - 1)]
+        reasons.append(ending["finish_reason"])
+        ask_reasons = partial(_reasons, complete, stream, token_ids, reasons)
+        needs = (*needs, stage)
+        yield _Question("stopping.reason", shown, reasons, ask_reasons, needs)
+        ask_usage = partial(_field, complete, "usage", token_ids, ending["usage"])
+        yield _Question("stopping.usage", shown, ending["usage"], ask_usage, needs)
+
+
+def _uses(ending: Any) -> list[str]:
+    """The stages that an ending depends on: those of the settings that are in use."""
+    params = ending["params"]
+    uses = {
+        "max_tokens": True,
+        "eos": any(
+            value is not None for keys in ending["files"].values() for value in keys.values()
+        ),
+        "stop_ids": params["stop_token_ids"],
+        "stop_text": params["stop"],
+    }
+    return [f"stopping.{stage}" for stage, used in uses.items() if used]
 
 
 def _answered(complete: Callable[[], Completion]) -> list[Any]:
@@ -308,6 +332,19 @@ def _field(complete: Callable[[], Completion], what: str, token_ids: list[int], 
     """A field of a completion; of other tokens than the reference's it would say nothing."""
     done = complete()
     return getattr(done, what) if done.token_ids == token_ids else right
+
+
+def _reasons(
+    complete: Callable[[], Completion],
+    stream: Callable[[], Iterator[Piece]],
+    token_ids: list[int],
+    right: list[str | None],
+) -> list[str | None]:
+    """The completion's reason, then each streamed piece's; of other tokens they would say nothing."""
+    done = complete()
+    if done.token_ids != token_ids:
+        return right
+    return [done.finish_reason, *(piece.finish_reason for piece in stream())]
 
 
 def _about_logprobs(

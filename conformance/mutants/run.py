@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.table import Table
 
+from conformance.mutants.decisions import DECISIONS
 from conformance.mutants.llama import LLAMA
 from conformance.mutants.mutant import Mutant
 from conformance.mutants.tokenizer import TOKENIZER
@@ -32,10 +33,16 @@ if TYPE_CHECKING:  # a fault is planted before the engine is imported, so it is 
 
 Say = Callable[[str], None]
 
-CATALOGUE: tuple[Mutant, ...] = (*LLAMA, *TOKENIZER)
+CATALOGUE: tuple[Mutant, ...] = (*LLAMA, *TOKENIZER, *DECISIONS)
 
 #: The goldens that judge a family's faults, as a pattern of their names.
-CASES = {"llama": "llama-*", "long": "long-*", "tokenizer": "text-*", "gguf": "smollm2-135m"}
+CASES = {
+    "llama": "llama-*",
+    "long": "long-*",
+    "tokenizer": "text-*",
+    "gguf": "smollm2-135m",
+    "decisions": "decisions",
+}
 
 #: Checks that other projects stop at: how many of the faults would they have noticed?
 WEAKER: Mapping[str, Callable[[Report], bool]] = {
@@ -192,7 +199,10 @@ def _judge(mutant: Mutant) -> Outcome:
 
 def _level(blamed: Sequence[str], noticed: Sequence[str]) -> str:
     """The lowest level at which the fault shows."""
-    if "greedy tokens" in noticed or any(name.startswith("tokenizer.") for name in blamed):
+    if "logprobs" in blamed:
+        return "L2"
+    in_ids = ("tokenizer.", "sampling.", "stopping.")
+    if "greedy tokens" in noticed or any(name.startswith(in_ids) for name in blamed):
         return "L1"
     if "final logits in the envelope" in noticed:
         return "L3"

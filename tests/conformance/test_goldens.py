@@ -12,6 +12,7 @@ import pytest
 from conformance import goldens
 from conformance.cases import CASES, REAL_CASES
 from conformance.check import run_check
+from conformance.decision_cases import NAME as DECISIONS
 from conformance.golden import REPOSITORY_GOLDENS, Golden
 from conformance.text_cases import TEXT_CASES
 from engine.errors import LockstepError, ModelFileError, RequestError
@@ -69,7 +70,7 @@ def test_smollm2_conforms_to_its_compact_golden(
 
 def test_every_golden_has_a_case_and_every_case_a_golden() -> None:
     names = {folder.name for folder in goldens.inventory(REPOSITORY_GOLDENS)}
-    assert names == {case.name for case in (*CASES, *REAL_CASES, *TEXT_CASES)}
+    assert names == {case.name for case in (*CASES, *REAL_CASES, *TEXT_CASES)} | {DECISIONS}
 
 
 @pytest.mark.parametrize("name", TINY)

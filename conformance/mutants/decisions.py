@@ -1,0 +1,318 @@
+"""Faults of stopping, finish reasons, counts and log-probabilities; with those of sampling, DECISIONS."""
+
+from __future__ import annotations
+
+from conformance.mutants.sampling import OPENAI, SAMPLING, decision
+
+_ENGINE, _ANSWER = "generate/engine.py", "generate/answer.py"
+
+_ENDS = """\
+        ends = frozenset(params.stop_token_ids)
+        if not params.ignore_eos:
+            ends |= self.eos_ids
+"""
+_STEP = """\
+            token = sampler(logits)
+            yield token, _logprob(logits, token, params.logprobs)
+            if n + 1 < n_max:
+                logits = self.decode(token, cache)
+"""
+_LATE_STEP = """\
+            token = sampler(logits)
+            if n + 1 < n_max:
+                logits = self.decode(token, cache)
+            yield token, _logprob(logits, token, params.logprobs)
+"""
+
+_ALL_ENDS = "vllm-project/vllm#4182"
+_REASONS = "lmstudio-ai/lmstudio-bug-tracker#2335"
+_STOP_STRINGS = "vllm-project/vllm#3574"
+_OWN_LOGPROBS = "facebookresearch/metaseq#87"
+
+_STOPPING = (
+    decision(
+        "eos-first-only",
+        "takes the first of a list of end tokens",
+        _ALL_ENDS,
+        _ENGINE,
+        "else value if isinstance(value, list)",
+        "else value[:1] if isinstance(value, list)",
+        "stopping.eos",
+    ),
+    decision(
+        "eos-last-only",
+        "takes the last of a list of end tokens",
+        _ALL_ENDS,
+        _ENGINE,
+        "else value if isinstance(value, list)",
+        "else value[-1:] if isinstance(value, list)",
+        "stopping.eos",
+    ),
+    decision(
+        "eos-not-of-generation-config",
+        "does not read the generation config",
+        _ALL_ENDS,
+        _ENGINE,
+        "_end_ids(checkpoint.generation_config or {},",
+        "_end_ids({},",
+        "stopping.eos",
+    ),
+    decision(
+        "eos-config-as-fallback",
+        "reads config.json only where the generation config names no end token",
+        _ALL_ENDS,
+        _ENGINE,
+        "ids |= _end_ids(checkpoint.config,",
+        "ids = ids or _end_ids(checkpoint.config,",
+        "stopping.eos",
+    ),
+    decision(
+        "eos-not-of-tokenizer",
+        "does not ask the tokenizer for its end token",
+        "Blaizzy/mlx-vlm#2112",
+        _ENGINE,
+        "return ids | frozenset(self.tokenizer.eos_ids if self.has_tokenizer else ())",
+        "return ids",
+        "stopping.eos",
+    ),
+    decision(
+        "eos-not-ignored",
+        "ends at the model's end token although that is to be ignored",
+        _ALL_ENDS,
+        _ENGINE,
+        "if not params.ignore_eos:",
+        "if True:",
+        "stopping.eos",
+    ),
+    decision(
+        "end-token-shown",
+        "shows the text of the token that ended the answer",
+        _ALL_ENDS,
+        _ENGINE,
+        'text = "" if ended else answer.push(token)',
+        "text = answer.push(token)",
+        "stopping.eos stopping.stop_ids",
+    ),
+    decision(
+        "stop-id-shown",
+        "hides the model's own end tokens alone",
+        "oobabooga/textgen#5885",
+        _ENGINE,
+        'text = "" if ended else answer.push(token)',
+        'text = "" if ended and token in self.eos_ids else answer.push(token)',
+        "stopping.stop_ids",
+    ),
+    decision(
+        "stop-id-first-only",
+        "takes the first of the request's stop ids",
+        _ALL_ENDS,
+        _ENGINE,
+        "frozenset(params.stop_token_ids)",
+        "frozenset(params.stop_token_ids[:1])",
+        "stopping.stop_ids",
+    ),
+    decision(
+        "stop-ids-replace-eos",
+        "forgets the model's end tokens where the request names some",
+        "oobabooga/textgen#5885",
+        _ENGINE,
+        "            ends |= self.eos_ids\n",
+        "            ends = ends or self.eos_ids\n",
+        "stopping.stop_ids",
+    ),
+    decision(
+        "stop-ids-ignored-with-eos",
+        "ignores the request's stop ids too where the end token is to be ignored",
+        "oobabooga/textgen#5885",
+        _ENGINE,
+        _ENDS,
+        "        ends = frozenset(params.stop_token_ids) | self.eos_ids\n"
+        "        ends = frozenset() if params.ignore_eos else ends\n",
+        "stopping.stop_ids",
+    ),
+    decision(
+        "stop-string-shown",
+        "cuts nothing off before a stop string",
+        _STOP_STRINGS,
+        _ANSWER,
+        "self._detokenizer.push(token)\n        return self._matcher.push(text)",
+        "self._detokenizer.push(token)\n        self._matcher.push(text)\n        return text",
+        "stopping.stop_text",
+    ),
+    decision(
+        "stop-string-not-ending",
+        "hides what follows a stop string, and goes on computing it",
+        "SharpAI/SwiftLM#126",
+        _ENGINE,
+        "final = ended or answer.stopped or n == last",
+        "final = ended or n == last",
+        "stopping.stop_text",
+    ),
+    decision(
+        "held-text-lost",
+        "loses the text that was held back as the beginning of a stop string",
+        "vllm-project/vllm#3672",
+        _ANSWER,
+        "self._matcher.push(text) + self._matcher.flush()",
+        "self._matcher.push(text)",
+        "stopping.stop_text",
+    ),
+    decision(
+        "special-tokens-shown",
+        "shows the markers of turns in the answer",
+        "openvinotoolkit/model_server#4168",
+        _ENGINE,
+        "self.tokenizer.stream(skip_special_tokens=True)",
+        "self.tokenizer.stream(skip_special_tokens=False)",
+        "stopping.text",
+    ),
+    decision(
+        "max-tokens-one-more",
+        "generates one token more than allowed",
+        _REASONS,
+        _ENGINE,
+        "min(params.max_tokens, self.spec.context - len(ids))",
+        "min(params.max_tokens + 1, self.spec.context - len(ids))",
+        "stopping.max_tokens",
+    ),
+    decision(
+        "max-tokens-with-prompt",
+        "counts the prompt among the tokens that an answer may have",
+        _REASONS,
+        _ENGINE,
+        "min(params.max_tokens, self.spec.context - len(ids))",
+        "max(1, min(params.max_tokens, self.spec.context) - len(ids))",
+        "stopping.max_tokens",
+    ),
+    decision(
+        "context-overrun",
+        "goes on past the model's context",
+        _REASONS,
+        _ENGINE,
+        "min(params.max_tokens, self.spec.context - len(ids))",
+        "params.max_tokens",
+        "stopping.max_tokens",
+    ),
+    decision(
+        "reason-of-the-last-token",
+        "says length where the end token is the last one allowed",
+        _REASONS,
+        _ENGINE,
+        'reason = "stop" if ended or answer.stopped else "length"',
+        'reason = "length" if n == last else "stop"',
+        "stopping.reason",
+    ),
+    decision(
+        "reason-of-stop-strings",
+        "says length after a stop string",
+        "ggml-org/llama.cpp#7198",
+        _ENGINE,
+        'reason = "stop" if ended or answer.stopped else "length"',
+        'reason = "stop" if ended else "length"',
+        "stopping.reason",
+    ),
+    decision(
+        "reason-in-every-piece",
+        "gives a reason before the last piece",
+        OPENAI,
+        _ENGINE,
+        "reason if final else None",
+        "reason",
+        "stopping.reason",
+    ),
+    decision(
+        "usage-without-end-token",
+        "does not count the last token",
+        _REASONS,
+        _ENGINE,
+        '"completion_tokens": len(token_ids),',
+        '"completion_tokens": len(token_ids) - 1,',
+        "stopping.usage",
+    ),
+    decision(
+        "usage-total-without-prompt",
+        "leaves the prompt out of the total",
+        "pegainfer-project/pegainfer#238",
+        _ENGINE,
+        '"total_tokens": len(ids) + len(token_ids),',
+        '"total_tokens": len(token_ids),',
+        "stopping.usage",
+    ),
+)
+
+_LOGPROBS = (
+    decision(
+        "logprob-one-step-late",
+        "looks a token up in the logits that come after it",
+        _OWN_LOGPROBS,
+        _ENGINE,
+        _STEP,
+        _LATE_STEP,
+        "logprobs",
+    ),
+    decision(
+        "logprob-of-the-neighbour",
+        "gives the log-probability of the id before",
+        _OWN_LOGPROBS,
+        _ENGINE,
+        "float(logprobs[token])",
+        "float(logprobs[token - 1])",
+        "logprobs",
+    ),
+    decision(
+        "logprob-of-the-best",
+        "gives the best token's log-probability for the one that was drawn",
+        "theroyallab/tabbyAPI#141",
+        _ENGINE,
+        "float(logprobs[token])",
+        "float(logprobs.max())",
+        "logprobs",
+    ),
+    decision(
+        "logprobs-after-temperature",
+        "gives log-probabilities of the distribution that was drawn from",
+        "vllm-project/vllm#47815",
+        _ENGINE,
+        "_logprob(logits, token, params.logprobs)",
+        "_logprob(logits / (params.temperature or 1), token, params.logprobs)",
+        "logprobs",
+    ),
+    decision(
+        "logprobs-not-normalised",
+        "gives logits for log-probabilities",
+        "togethercomputer/openapi#5",
+        _ENGINE,
+        "logits.float().log_softmax(-1)",
+        "logits.float()",
+        "logprobs",
+    ),
+    decision(
+        "logprobs-in-half",
+        "normalises in float16",
+        _OWN_LOGPROBS,
+        _ENGINE,
+        "logits.float().log_softmax(-1)",
+        "logits.half().float().log_softmax(-1)",
+        "logprobs",
+    ),
+    decision(
+        "logprobs-one-more",
+        "gives one token more than asked for",
+        OPENAI,
+        _ENGINE,
+        "_top(logprobs, min(n, len(logprobs)))",
+        "_top(logprobs, min(n + 1, len(logprobs)))",
+        "logprobs",
+    ),
+    decision(
+        "logprobs-worst-first",
+        "gives the best tokens with the least likely first",
+        OPENAI,
+        _ENGINE,
+        "sort(descending=True, stable=True)",
+        "sort(stable=True)",
+        "logprobs",
+    ),
+)
+
+DECISIONS = (*SAMPLING, *_STOPPING, *_LOGPROBS)

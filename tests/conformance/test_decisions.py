@@ -1,0 +1,327 @@
+"""Sampling, stopping and log-probabilities: the engine conforms, and every stage can be convicted alone."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import engine.generate.engine as loop
+from conformance.check import run_check
+from conformance.decision_cases import NAME, settled
+from conformance.decisions import STAGES, check_decisions, p_value
+from conformance.golden import REPOSITORY_GOLDENS
+from engine.errors import LockstepError, ModelFileError
+from engine.generate import Completion, SamplingParams, sample
+from engine.generate.answer import AnswerText
+from engine.generate.engine import Engine
+from engine.tokenizer.stream import TokenStream
+
+GOLDEN = REPOSITORY_GOLDENS / NAME
+Patch = pytest.MonkeyPatch
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    """A golden that a test may damage."""
+    return Path(shutil.copytree(GOLDEN, tmp_path / NAME))
+
+
+def stages(folder: Path = GOLDEN) -> set[str]:
+    return {found.stage for found in check_decisions(folder)}
+
+
+def test_the_engine_conforms() -> None:
+    report = run_check(golden=GOLDEN)
+    assert [found for t in report.texts for found in t.findings] == []
+    assert report.exit_status == 0
+
+
+def test_the_golden_is_small() -> None:
+    assert sum(file.stat().st_size for file in GOLDEN.iterdir()) < 300 * 1024
+
+
+# -- a broken twin for every stage -----------------------------------------------------------------
+
+
+def _wrong_temperature(patch: Patch) -> None:
+    right = sample.processed
+
+    def processed(logits: Tensor, params: SamplingParams) -> Tensor:
+        warmer = params.temperature if params.temperature == 1 else params.temperature * 1.001
+        return right(logits, dataclasses.replace(params, temperature=warmer))
+
+    patch.setattr(sample, "processed", processed)
+
+
+def _wrong_cut(name: str, change: Callable[[Any], Any]) -> Callable[[Patch], None]:
+    def plant(patch: Patch) -> None:
+        right = getattr(sample, name)
+        patch.setattr(sample, name, lambda logits, setting: right(logits, change(setting)))
+
+    return plant
+
+
+def _wrong_order(patch: Patch) -> None:
+    def processed(logits: Tensor, params: SamplingParams) -> Tensor:
+        logits = logits.double() / params.temperature
+        if params.min_p is not None:
+            logits = sample.min_p(logits, params.min_p)
+        if params.top_p is not None:
+            logits = sample.top_p(logits, params.top_p)
+        return logits if params.top_k is None else sample.top_k(logits, params.top_k)
+
+    patch.setattr(sample, "processed", processed)
+
+
+def _last_of_ties(patch: Patch) -> None:
+    right = sample.Sampler.__call__
+
+    def call(self: sample.Sampler, logits: Tensor) -> int:
+        if self.params.temperature == 0:
+            return len(logits) - 1 - int(logits.flip(-1).argmax())
+        return right(self, logits)
+
+    patch.setattr(sample.Sampler, "__call__", call)
+
+
+def _no_seed(patch: Patch) -> None:
+    right = sample.Sampler.__init__
+    patch.setattr(
+        sample.Sampler,
+        "__init__",
+        lambda self, params: right(self, dataclasses.replace(params, seed=None)),
+    )
+
+
+def _neighbours_draw(patch: Patch) -> None:
+    """Of a distribution that is moved by one token: likely ones are drawn, and the wrong ones."""
+    right = torch.multinomial
+    patch.setattr(torch, "multinomial", lambda p, n, **how: right(p.roll(1), n, **how))
+
+
+def _losing_stream(patch: Patch) -> None:
+    right = TokenStream.push
+    patch.setattr(TokenStream, "push", lambda self, token: right(self, token).replace("ch", "c"))
+
+
+def _specials_shown(patch: Patch) -> None:
+    patch.setattr(
+        Engine,
+        "_answer_text",
+        lambda self, params: AnswerText(self.tokenizer.stream(False), params.stop),
+    )
+
+
+def _one_token_more(patch: Patch) -> None:
+    right = Engine._room
+
+    def room(self: Engine, ids: Any, params: SamplingParams) -> int:
+        more = dataclasses.replace(params, max_tokens=params.max_tokens + 1)
+        return right(self, ids, more)
+
+    patch.setattr(Engine, "_room", room)
+
+
+def _first_end_only(patch: Patch) -> None:
+    right = loop._end_ids
+    patch.setattr(loop, "_end_ids", lambda *given: frozenset(sorted(right(*given))[:1]))
+
+
+def _stop_ids_forgotten(patch: Patch) -> None:
+    right = Engine._pieces
+
+    def pieces(self: Engine, ids: Any, params: SamplingParams, answer: AnswerText) -> Any:
+        return right(self, ids, dataclasses.replace(params, stop_token_ids=()), answer)
+
+    patch.setattr(Engine, "_pieces", pieces)
+
+
+def _held_text_lost(patch: Patch) -> None:
+    patch.setattr(AnswerText, "finish", lambda self: "")
+
+
+def _completion(patch: Patch, change: Callable[[Completion], dict[str, Any]]) -> None:
+    right = Engine._complete
+
+    def complete(self: Engine, ids: list[int], params: SamplingParams) -> Completion:
+        done = right(self, ids, params)
+        return dataclasses.replace(done, **change(done))
+
+    patch.setattr(Engine, "_complete", complete)
+
+
+def _always_stops(patch: Patch) -> None:
+    _completion(patch, lambda done: {"finish_reason": "stop"})
+
+
+def _counts_the_prompt_alone(patch: Patch) -> None:
+    _completion(patch, lambda done: {"usage": {"prompt_tokens": len(done.prompt_token_ids)}})
+
+
+def _neighbours_logprob(patch: Patch) -> None:
+    right = loop._logprob
+
+    def entry(logits: Tensor, token: int, n: int | None) -> Any:
+        found = right(logits, token, n)
+        return found and dataclasses.replace(found, logprob=right(logits, token - 1, n).logprob)  # type: ignore[union-attr]
+
+    patch.setattr(loop, "_logprob", entry)
+
+
+TWINS: dict[str, Callable[[Patch], None]] = {
+    "sampling.temperature": _wrong_temperature,
+    "sampling.top_k": _wrong_cut("top_k", lambda k: k + 1),
+    "sampling.top_p": _wrong_cut("top_p", lambda p: p * 0.9),
+    "sampling.min_p": _wrong_cut("min_p", lambda p: p / 2),
+    "sampling.order": _wrong_order,
+    "sampling.greedy": _last_of_ties,
+    "sampling.draw": _no_seed,
+    "tokenizer.stream": _losing_stream,
+    "stopping.text": _specials_shown,
+    "stopping.max_tokens": _one_token_more,
+    "stopping.eos": _first_end_only,
+    "stopping.stop_ids": _stop_ids_forgotten,
+    "stopping.stop_text": _held_text_lost,
+    "stopping.reason": _always_stops,
+    "stopping.usage": _counts_the_prompt_alone,
+    "logprobs": _neighbours_logprob,
+}
+
+
+def test_every_stage_has_a_broken_twin() -> None:
+    assert tuple(TWINS) == STAGES
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_broken_twin_is_blamed_on_its_stage_alone(stage: str, monkeypatch: Patch) -> None:
+    """Each stage is given the reference's input, so what it does wrong is its own."""
+    TWINS[stage](monkeypatch)
+    assert stages() == {stage}
+
+
+def test_wrong_shares_are_blamed_on_the_draw(monkeypatch: Patch) -> None:
+    _neighbours_draw(monkeypatch)
+    assert stages() == {"sampling.draw"}
+
+
+def test_faults_of_several_stages_are_all_blamed(monkeypatch: Patch) -> None:
+    """Unless one rests on the other: what is drawn of wrong cuts says nothing of the draw."""
+    told = ("sampling.top_k", "sampling.min_p", "stopping.eos", "logprobs")
+    for stage in (*told, "sampling.draw"):
+        TWINS[stage](monkeypatch)
+    assert stages() == set(told)
+
+
+def test_findings_come_in_the_order_of_the_stages(monkeypatch: Patch) -> None:
+    for stage in ("logprobs", "stopping.usage", "sampling.top_p"):
+        TWINS[stage](monkeypatch)
+    found = [STAGES.index(found.stage) for found in check_decisions(GOLDEN)]
+    assert found == sorted(found)
+    assert len(set(found)) == 3
+
+
+def test_a_stage_that_raises_has_answered_with_its_error(monkeypatch: Patch) -> None:
+    def raises(logits: Tensor, k: int) -> Tensor:
+        raise ZeroDivisionError("no tokens")
+
+    monkeypatch.setattr(sample, "top_k", raises)
+    (first, *_) = check_decisions(GOLDEN)
+    assert first.stage == "sampling.top_k"
+    assert first.got == "ZeroDivisionError('no tokens')"
+
+
+# -- what the comparison itself can and cannot see -------------------------------------------------
+
+
+@pytest.mark.parametrize("n", range(3))
+def test_the_draw_is_told_from_one_that_departs_as_far_as_the_golden_says(n: int) -> None:
+    """Right shares pass 400 times; those of the stated departure fail in most of 400."""
+    golden = json.loads((GOLDEN / "decisions.json").read_text())
+    draws, shares = golden["draws"][n], _tensors()[f"draw/{n}"]
+    generator = torch.Generator().manual_seed(n)
+    best = int(shares.argmax())
+    spread = ((1 - shares[best]) / shares[best]).sqrt()  # of w, when one share alone grows
+    grown = shares[best] * (1 + draws["detects"] * spread)
+    wrong = shares * (1 - grown) / (1 - shares[best])
+    wrong[best] = grown
+    assert float(((wrong - shares).square() / shares).nansum().sqrt()) == pytest.approx(
+        draws["detects"], rel=1e-6
+    )
+    found = {}
+    for name, drawn_from in (("right", shares), ("wrong", wrong)):
+        samples = torch.multinomial(
+            drawn_from.expand(400, -1), draws["draws"], replacement=True, generator=generator
+        )
+        p = [p_value(row, shares) for row in samples.tolist()]
+        found[name] = sum(value < golden["false_alarm"] for value in p) / len(p)
+    assert found["right"] == 0
+    assert found["wrong"] >= 0.9, "the stated power is 95 %"
+
+
+def test_a_token_without_a_share_is_never_explained_by_chance() -> None:
+    assert p_value([0, 0, 1], torch.tensor([0.5, 0.0, 0.5], dtype=torch.float64)) == 0
+
+
+def test_of_equal_logits_it_does_not_matter_which_are_kept() -> None:
+    """The reference's sort decides between them, and no rule; how many are kept does matter."""
+    row = torch.tensor([1.0, 3.0, 1.0, 2.0, 1.0])
+    gone = -torch.inf
+    first = settled(row, torch.tensor([0.1, 0.7, gone, 0.2, gone]))
+    last = settled(row, torch.tensor([gone, 0.7, gone, 0.2, 0.1]))
+    other = settled(row, torch.tensor([0.1, gone, gone, 0.2, 0.7]))
+    assert torch.equal(first, last)
+    assert not torch.equal(first, other)
+
+
+# -- the golden itself -----------------------------------------------------------------------------
+
+
+def _tensors() -> dict[str, Tensor]:
+    from safetensors.torch import load_file
+
+    return load_file(GOLDEN / "decisions.safetensors")
+
+
+@pytest.mark.parametrize("file", ["decisions.json", "decisions.safetensors", "tokenizer.json"])
+def test_an_altered_file_is_named_and_the_command_said(copy: Path, file: str) -> None:
+    damaged = bytearray((copy / file).read_bytes())
+    damaged[len(damaged) // 2] ^= 1
+    (copy / file).write_bytes(damaged)
+    with pytest.raises(
+        ModelFileError, match=rf"{file} was altered.*lockstep golden capture decisions"
+    ):
+        run_check(golden=copy)
+
+
+def test_a_missing_file_is_named(copy: Path) -> None:
+    (copy / "decisions.safetensors").unlink()
+    with pytest.raises(ModelFileError, match=r"decisions.safetensors is missing; make it again"):
+        run_check(golden=copy)
+
+
+def test_a_wrong_answer_is_blamed_on_its_stage_alone(copy: Path) -> None:
+    """The check reads the golden's answers, and none of its own."""
+    file = copy / "decisions.json"
+    golden = json.loads(file.read_text(encoding="utf-8"))
+    golden["greedy"]["wide"] += 1
+    file.write_text(json.dumps(golden), encoding="utf-8")
+    assert stages(copy) == {"sampling.greedy"}
+
+
+def others(model: Path, device: str, dtype: str) -> list[Any]:
+    """A factory of another engine, which is never asked for a candidate here."""
+    raise AssertionError("the decisions golden holds no model to judge")
+
+
+def test_another_engine_is_skipped_by_name() -> None:
+    """The golden asks this project's own sampler: whose verdict would it be?"""
+    with pytest.raises(LockstepError, match="nothing was checked: decisions: it asks this project"):
+        run_check(golden=GOLDEN, candidate="tests.conformance.test_decisions:others")
