@@ -138,22 +138,22 @@ def verify(
         ),
     ] = None,
     seed: Annotated[int, typer.Option(help="Of the variants that are drawn.")] = 0,
+    json_file: Json = None,
 ) -> None:
     """Make goldens again in a temporary folder and compare them with the committed ones."""
+    _check_targets(json_file)
     if false_alarms is not None:
         from conformance.false_alarms import measure
 
         with _progress() as say:
             alarms = measure(cases or [], false_alarms, seed, say)
-        print(alarms)
-        raise typer.Exit(alarms.exit_status)
+        _deliver(alarms, json_file, lambda found, console: print(found))
     from conformance.goldens import verify
+    from conformance.verification import print_verification
 
     with _progress() as say:
-        results = verify(cases or [], say)
-    for result in results:
-        print(result)
-    raise typer.Exit(max(result.exit_status for result in results))
+        report = verify(cases or [], say)
+    _deliver(report, json_file, print_verification)
 
 
 @golden.command()
@@ -178,10 +178,11 @@ def power(cases: Cases = None, json_file: Json = None) -> None:
 @golden.command(name="list")
 def list_() -> None:
     """Name the committed goldens and what each is for."""
-    from conformance.goldens import list_cases
+    from rich.console import Console
 
-    for case in list_cases():
-        print(case)
+    from conformance.goldens import listing
+
+    Console().print(listing())
 
 
 def _check_targets(*files: Path | None) -> None:

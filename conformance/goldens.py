@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-from safetensors.torch import load_file
+from rich.table import Table
 
 from conformance import decision_cases
 from conformance.cases import CASES, REAL_CASES
-from conformance.envelope import K, half_step, row_errors
-from conformance.golden import REPOSITORY_GOLDENS, Golden, read_manifest, remake, verify_hashes
+from conformance.golden import REPOSITORY_GOLDENS, read_manifest, remake, verify_hashes
 from conformance.process import Say, run_module
 from conformance.text_cases import TEXT_CASES
+from conformance.verification import VerifyReport, compare
 from engine.assets import KNOWN
 from engine.errors import LockstepError, ModelFileError, RequestError
 from engine.models import cached, resolve
@@ -76,91 +73,36 @@ def inventory(root: Path) -> list[Path]:
     return found
 
 
-def list_cases() -> list[str]:
-    """A line for each case: its name, kind, and whether its golden is there."""
-    lines = []
+def listing() -> Table:
+    """A line for each case: what its golden is of, how large it is, and what made it."""
+    table = Table(box=None, pad_edge=False)
+    for name in ("golden", "kind", "tokens", "probes", "KiB", "made with"):
+        number = name in ("tokens", "probes", "KiB")
+        table.add_column(name, justify="right" if number else "left", overflow="fold")
     for name in NAMES:
         folder = REPOSITORY_GOLDENS / name
-        if folder.is_dir():
+        try:
             manifest = read_manifest(folder)
-            size = sum(p.stat().st_size for p in folder.iterdir()) / 1024
-            lines.append(f"{name:22} {manifest['kind']:6} {size:7.0f} KiB  {manifest['command']}")
-        else:
-            lines.append(f"{name:22} missing; {remake(name)}")
-    return lines
+        except ModelFileError:
+            table.add_row(name, "none", "", "", "", remake(name))
+            continue
+        tokens, probes = (str(len(manifest.get(key, ())) or "") for key in ("ids", "probes"))
+        size = sum(p.stat().st_size for p in folder.iterdir()) / 1024
+        made = f"transformers {manifest['versions']['transformers']}"
+        table.add_row(name, manifest["kind"], tokens, probes, f"{size:,.0f}", made)
+    return table
 
 
-@dataclass(frozen=True)
-class Verification:
-    """How a golden made again compares with the committed one."""
-
-    case: str
-    outcome: str
-    agrees: bool
-
-    @property
-    def exit_status(self) -> int:
-        return 0 if self.agrees else 1
-
-    def __str__(self) -> str:
-        return f"{self.case:22} {self.outcome}"
-
-
-def verify(names: Sequence[str], say: Say) -> list[Verification]:
-    """Makes goldens again in a temporary folder and compares: bit-identical, or within the noise."""
+def verify(names: Sequence[str], say: Say) -> VerifyReport:
+    """Makes goldens again in a temporary folder and compares; the committed ones stay as they are."""
     results = []
     with tempfile.TemporaryDirectory(prefix="lockstep-verify-") as folder:
         for name in _chosen(names):
             old = REPOSITORY_GOLDENS / name
             verify_hashes(old, read_manifest(old))
             (new,) = capture([name], Path(folder), say)
-            results.append(_compare(old, new))
-    return results
-
-
-def _compare(old: Path, new: Path) -> Verification:
-    before, after = read_manifest(old), read_manifest(new)
-    changed = sorted(
-        name
-        for name in before["files"] | after["files"]
-        if before["files"].get(name) != after["files"].get(name)
-    )
-    made, running = (
-        ", ".join(f"{k} {v}" for k, v in m["versions"].items()) for m in (before, after)
-    )
-    stale = "" if made == running else f" (made with {made}; running {running})"
-    if not changed:
-        return Verification(old.name, f"bit-identical{stale}", True)
-    if set(changed) <= {"trace.safetensors", "noise.json"} and before["ids"] == after["ids"]:
-        problem = _beyond_noise(Golden(old), Golden(new))
-        if problem is None:
-            outcome = f"within the stored noise, not bit-identical: {', '.join(changed)}{stale}"
-            return Verification(old.name, outcome, True)
-        return Verification(old.name, f"DIFFERS: {problem}{stale}", False)
-    return Verification(old.name, f"DIFFERS: {', '.join(changed)}{stale}", False)
-
-
-def _beyond_noise(old: Golden, new: Golden) -> str | None:
-    """The first probe whose truth or noise left the old golden's envelope, in words."""
-    reference = old.envelope("free", torch.float32)
-    truths = load_file(new.folder / "trace.safetensors")
-    if list(old.manifest["probes"]) != list(new.manifest["probes"]):
-        return "the probes are others"
-    for probe, truth in old.trace.items():
-        if truths[probe].shape != truth.shape:
-            return f"{probe} has another shape"
-        off = float(row_errors(truths[probe], truth).largest.max())
-        if off > reference.allowance(probe):
-            return f"the truth of {probe} moved by {off:.1e} of its scale"
-    tables = [json.loads((g.folder / "noise.json").read_text()) for g in (old, new)]
-    for dtype, runs in tables[0].items():
-        floor = half_step(getattr(torch, dtype))
-        for run, probes in runs.items():
-            for probe, (largest, _, _) in probes.items():
-                again = tables[1][dtype][run][probe][0]
-                if again > K[run] * largest + floor:
-                    return f"the noise of {probe} in {dtype} grew from {largest} to {again}"
-    return None
+            results.append(compare(old, new))
+    return VerifyReport(tuple(results))
 
 
 def _chosen(names: Sequence[str]) -> Sequence[str]:

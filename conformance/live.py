@@ -20,7 +20,8 @@ from conformance.golden import (
     sha256,
     verify_hashes,
 )
-from conformance.goldens import Say, run_oracle
+from conformance.goldens import run_oracle
+from conformance.process import Say
 from engine.errors import LockstepError, ModelFileError
 from engine.models import cache_dir
 

@@ -467,7 +467,10 @@ def test_an_altered_golden_is_status_2_and_named(
 def test_golden_list_names_every_case(call: Callable[..., tuple[int, str, str]]) -> None:
     status, out, err = call("golden", "list")
     assert (status, err) == (0, "")
-    listed = {line.split()[0] for line in out.splitlines()}
+    headings, *lines = out.splitlines()
+    assert headings.split()[:2] == ["golden", "kind"]
+    assert all(len(line) <= 80 for line in lines)
+    listed = {line.split()[0] for line in lines}
     assert listed == {path.name for path in TINY.parent.iterdir()}
 
 
