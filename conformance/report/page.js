@@ -147,13 +147,11 @@ function fill(section, trial) {
     ...["k", "v"].flatMap((what) => view(`Cache: ${what === "k" ? "keys" : "values"}`,
       `Contents of the cache after every step, by layer, head and position.${merged}`, trial,
       (run) => cacheRows(trial, run, `cache.${what}`))));
-  const guilty = section.querySelector("button.guilty");
-  const worst = guilty ?? section.querySelector("button.outside") ?? section.querySelector("button");
-  if (worst) {
-    show(section, trial, Number(worst.dataset.probe));
-    for (const table of section.querySelectorAll(".heat")) {
-      (table.querySelector("button.guilty") ?? table.querySelector("button"))?.setAttribute("tabindex", "0");
-    }
+  if (trial.chosen === null) return;
+  show(section, trial, trial.chosen);
+  for (const table of section.querySelectorAll(".heat")) {
+    const chosen = table.querySelector(`button[data-probe="${trial.chosen}"]`) ?? table.querySelector("button");
+    chosen?.setAttribute("tabindex", "0");
   }
 }
 

@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from conformance.report import words
 from conformance.report.report import Report, layer_of, operation_of, paired
@@ -159,6 +161,7 @@ class _View:
             lines = [f"{words.where(found)}: {words.off_by(found)}", words.source(found)]
             findings[found.probe] = [line for line in lines if line] + [*words.elements(found)]
         return {
+            "chosen": self._chosen(),
             "positions": self.positions,
             "width": self.width,
             "probes": [
@@ -173,6 +176,14 @@ class _View:
                 for probe, own, whole in self.rows
             ],
         }
+
+    def _chosen(self) -> int | None:
+        """The probe that is shown before any is chosen: the first culprit, else the worst."""
+        worst = [
+            self.trial.worst[run][0] for run in ("lockstep", "free") if run in self.trial.worst
+        ]
+        probe = next((p for p in (*self.culprits, *worst) if p in self.numbers), None)
+        return None if probe is None else self.numbers[probe]
 
     def _standing(self, standing: Standing) -> dict[str, Any]:
         return {
@@ -208,12 +219,10 @@ def step_of(share: float) -> int:
 
 def binned(shares: Tensor, width: int) -> list[list[float | None]]:
     """[heads, columns], the largest of `width` positions each, in three digits; None unmeasured."""
-    rows = []
-    for row in shares.tolist():
-        columns = [row[n : n + width] for n in range(0, len(row), width)]
-        largest = [max((x for x in c if not math.isnan(x)), default=None) for c in columns]
-        rows.append([None if x is None else _rounded(x) for x in largest])
-    return rows
+    known = shares.masked_fill(shares.isnan(), -torch.inf)
+    whole = pad(known, (0, -known.shape[1] % width), value=-torch.inf)
+    columns = whole.unflatten(1, (-1, width)).amax(-1)
+    return [[None if x == -math.inf else _rounded(x) for x in row] for row in columns.tolist()]
 
 
 def _rounded(share: float) -> float:

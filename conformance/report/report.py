@@ -69,11 +69,11 @@ class Report:
 
     @property
     def guilty(self) -> list[list[tuple[Trial, Culprit]]]:
-        """The culprits by operation: mostly one is guilty in several layers and runs of a case."""
-        operations: dict[tuple[str, str, bool], list[tuple[Trial, Culprit]]] = {}
+        """The culprits by operation: mostly one is guilty in several layers, runs and cases."""
+        operations: dict[tuple[str, str | None, bool], list[tuple[Trial, Culprit]]] = {}
         for t in self.trials:
             for c in t.culprits:
-                key = (t.case, operation_of(c.finding.probe), c.graft_confirms)
+                key = (operation_of(c.finding.probe), c.file, c.graft_confirms)
                 operations.setdefault(key, []).append((t, c))
         return list(operations.values())
 

@@ -109,7 +109,7 @@ def _text_findings(report: Report) -> list[tuple[TextTrial, TextFinding]]:
 
 def _print_operation(sightings: Sequence[tuple[Trial, Culprit]], console: Console) -> None:
     """Where an operation was first seen to be wrong, and where else."""
-    trial, culprit = sightings[0]
+    culprit = sightings[0][1]
     finding = culprit.finding
     written = place(culprit)
     proof = "confirmed by graft" if culprit.graft_confirms else "not confirmed by graft"
@@ -119,7 +119,7 @@ def _print_operation(sightings: Sequence[tuple[Trial, Culprit]], console: Consol
     shown = _broken(figures, console.width)
     console.print(_INDENT + shown, soft_wrap=True, markup=False, highlight=False)
     also = filter(None, [elsewhere(sightings)])
-    where = _broken([f"{trial.case}: {runs(sightings)}", *also], console.width)
+    where = _broken([runs(sightings), *also], console.width)
     console.print(Text(_INDENT + where, style="dim"), soft_wrap=True)
 
 
@@ -158,7 +158,8 @@ def _print_choices(trial: Trial, console: Console) -> None:
     name = f"{trial.case}, {trial.candidate}"
     if trial.culprits:  # with operations at fault, other tokens are no news
         if trial.disagreements:
-            line = f"{name}: {len(trial.disagreements)} greedy choices differ"
+            count = len(trial.disagreements)
+            line = f"{name}: {count} greedy choice{' differs' if count == 1 else 's differ'}"
             console.print(line, style="dim", markup=False, highlight=False)
         return
     for kind, style, found in (

@@ -68,16 +68,23 @@ def following(trial: Trial, culprit: Culprit) -> str | None:
     return "1 more probe follows from it" if count == 1 else f"{count} more probes follow from it"
 
 
-def elsewhere(sightings: Sequence[tuple[Trial, Culprit]]) -> str | None:
-    """The layers where an operation is guilty besides the first."""
-    layers = list(dict.fromkeys(layer_of(c.finding.probe) for _, c in sightings))
-    others = [str(layer) for layer in layers[1:]]
-    return f"also in layer{'s' * (len(others) > 1)} {', '.join(others)}" if others else None
-
-
 def runs(sightings: Sequence[tuple[Trial, Culprit]]) -> str:
-    """The candidates in which an operation is guilty."""
-    return ", ".join(dict.fromkeys(t.candidate for t, _ in sightings))
+    """The case in which an operation was first seen to be guilty, and the candidates there."""
+    case = sightings[0][0].case
+    return (
+        f"{case}: {', '.join(dict.fromkeys(t.candidate for t, _ in sightings if t.case == case))}"
+    )
+
+
+def elsewhere(sightings: Sequence[tuple[Trial, Culprit]]) -> str | None:
+    """The other layers of that case where the operation is guilty, and how many cases more."""
+    case = sightings[0][0].case
+    layers = dict.fromkeys(layer_of(c.finding.probe) for t, c in sightings if t.case == case)
+    others = [str(layer) for layer in layers][1:]
+    cases = len({t.case for t, _ in sightings}) - 1
+    also = [f"layer{'s' * (len(others) > 1)} {', '.join(others)}"] if others else []
+    also += [f"{cases} more case{'s' * (cases > 1)}"] if cases else []
+    return f"also in {' and in '.join(also)}" if also else None
 
 
 def source(finding: Finding) -> str | None:
