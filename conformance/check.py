@@ -11,6 +11,8 @@ from pathlib import Path
 import torch
 
 from conformance.candidate import Candidate, Factory, Level, factory, made
+from conformance.capsule import Capsule, Packer, is_capsule
+from conformance.capsule.draft import Run
 from conformance.decisions import check_decisions
 from conformance.generation import answer
 from conformance.golden import (
@@ -49,13 +51,14 @@ def run_check(
     candidate: str = ENGINE,
     say: Say = lambda _: None,
     cases: str = "*",
+    packer: Packer | None = None,
 ) -> Report:
     """Judges a candidate on TARGETS, or on every golden where there are none.
 
-    A target is a golden's folder or a MODEL, which is compared with transformers where that is
+    A target is a golden's folder, a failure capsule or a MODEL, which is compared with transformers where that is
     installed, else with the committed golden of its name. With `golden`, the one target is a MODEL
     to be compared with that. `candidate` names a factory (`module:function`), `cases` is a
-    pattern that chooses among the goldens. Raises LockstepError where there is nothing to check.
+    pattern that chooses among the goldens, and `packer` takes the first failure. Raises LockstepError where there is nothing to check.
     """
     if level not in Level.__members__:
         raise RequestError(f"no level {level!r}; there are {', '.join(Level.__members__)}")
@@ -65,13 +68,16 @@ def run_check(
         raise RequestError(f"--golden goes with one MODEL, not with {len(targets)}")
     if candidate == ENGINE:
         check_device(device)
-    session = _Session(factory(candidate), device, dtype, Level[level], say)
+    run = Run(candidate, device, dtype, Level[level])
+    session = _Session(factory(candidate), run, say, packer)
     if golden is not None and targets:
         session.check_on(golden, resolve(targets[0]))
     elif not targets:
         session.check_folder(golden or REPOSITORY_GOLDENS, cases)
     for target in targets if golden is None else ():
-        if is_golden(Path(target)):
+        if is_capsule(Path(target)):
+            session.check_capsule(Path(target))
+        elif is_golden(Path(target)):
             session.check_folder(Path(target), cases)
         else:
             session.check_model(target)
@@ -86,13 +92,13 @@ class _Session:
     """One run of the check: what is judged, how, and what was found so far."""
 
     make: Factory
-    device: str
-    dtype: str
-    level: Level
+    run: Run
     say: Say
+    packer: Packer | None = None
     report: Report = field(init=False)
 
     def __post_init__(self) -> None:
+        self.device, self.dtype, self.level = self.run.device, self.run.dtype, self.run.level
         self.report = Report(environment=environment(self.device, self.dtype))
 
     @property
@@ -105,6 +111,15 @@ class _Session:
         if self.is_engine:
             open_checkpoint(path)  # what it refuses is refused before the reference is asked
         self.check_on(golden_of(model, path, self.dtype, self.say), path)
+
+    def check_capsule(self, folder: Path) -> None:
+        """A failure capsule: its own candidate, unless another was named."""
+        self.say(f"{folder}: a failure capsule")
+        verdict = Capsule(folder).judge(None if self.run.maker == ENGINE else self.run.maker)
+        if isinstance(verdict, TextTrial):
+            self.report.texts.append(verdict)
+        else:
+            self.report.trials.append(verdict)
 
     def check_folder(self, root: Path, cases: str) -> None:
         """The golden in `root`, or all those below it that `cases` names."""
@@ -123,6 +138,8 @@ class _Session:
                 verify_hashes(folder, manifest)
                 findings = tuple(check_text(folder))
                 self.report.texts.append(TextTrial(folder.name, "tokenizer", findings))
+                if self.packer is not None:
+                    self.packer.text(folder, findings, self.run)
                 continue
             if manifest["kind"] == "decisions":
                 verify_hashes(folder, manifest)
@@ -143,6 +160,8 @@ class _Session:
         self.say(f"{folder.name}: sampling, stopping and log-probabilities")
         findings = tuple(check_decisions(folder))
         self.report.texts.append(TextTrial(folder.name, "decisions", findings))
+        if self.packer is not None:
+            self.packer.decision(folder, findings, self.run)
 
     def check_on(self, folder: Path, model: Path) -> None:
         """One model golden: every candidate in lockstep and freely, then its own loop."""
@@ -161,15 +180,20 @@ class _Session:
                 schedule = chunks(prompt, chunk or prompt, len(single))
                 trials.append(trial(candidate, golden, dtype, schedule, self.level))
             self.report.trials += trials
+            if self.packer is not None:
+                self.packer.operation(candidate, trials, golden, model, self.run)
             self._skip(candidate.beyond(self.level))
-            self._listen(candidate, golden, known_to_diverge=not all(t.conforms for t in trials))
+            diverges = not all(t.conforms for t in trials)
+            self._listen(candidate, golden, model, known_to_diverge=diverges)
 
     def _skip(self, note: str | None) -> None:
         """Notes once what could not be looked at."""
         if note is not None and note not in self.report.skipped:
             self.report.skipped.append(note)
 
-    def _listen(self, candidate: Candidate, golden: Golden, *, known_to_diverge: bool) -> None:
+    def _listen(
+        self, candidate: Candidate, golden: Golden, model: Path, *, known_to_diverge: bool
+    ) -> None:
         """The candidate's own loop: what it says of the golden's prompt."""
         text_alone = min(self.level, candidate.level) == Level.L0
         if text_alone and "text" not in golden.manifest:
@@ -189,6 +213,8 @@ class _Session:
         heard = TextTrial(golden.case, "generation", said.findings, said.text, said.follows)
         if heard not in self.report.texts:  # candidates that share a loop say the same
             self.report.texts.append(heard)
+            if self.packer is not None:
+                self.packer.generation(candidate, said.findings, golden, model, self.run)
 
 
 def environment(device: str, dtype: str) -> dict[str, str]:

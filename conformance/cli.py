@@ -45,7 +45,7 @@ def check(
         list[str] | None,
         typer.Argument(
             metavar="[TARGET]...",
-            help="Goldens' folders, or a MODEL to check: against --golden, live transformers, or its "
+            help="Goldens' folders, a failure capsule, or a MODEL to check: against --golden, live transformers, or its "
             "committed golden. Without TARGET, every committed golden is checked.",
         ),
     ] = None,
@@ -67,12 +67,24 @@ def check(
     ] = None,
     json_file: Json = None,
     html: Annotated[Path | None, typer.Option(help="Write the report as a page.")] = None,
+    capsule: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="Cut the first failure down to a folder that shows it again."
+        ),
+    ] = None,
 ) -> None:
     """Run the engine in lockstep with the reference and name the operation that is wrong."""
     _check_targets(json_file, html)
     if since is not None:
         depth = None if level == "L5" else level
-        given = {"--golden": golden, "--level": depth, "--candidate": candidate, "--html": html}
+        given: dict[str, Any] = {
+            "--golden": golden,
+            "--level": depth,
+            "--candidate": candidate,
+            "--html": html,
+            "--capsule": capsule,
+        }
         for option in (name for name, value in given.items() if value is not None):
             raise RequestError(f"{option} does not go with --since, which compares two engines")
         from conformance.since import compare_with, print_diff
@@ -80,9 +92,11 @@ def check(
         with _progress() as say:
             diff = compare_with(since, targets or [], device=device, dtype=dtype, say=say)
         _deliver(diff, json_file, print_diff)
+    from conformance.capsule import Packer
     from conformance.check import ENGINE, run_check
     from conformance.report import print_report, write_html
 
+    packer = None if capsule is None else Packer(capsule)
     with _progress() as say:
         report = run_check(
             targets or [],
@@ -92,7 +106,10 @@ def check(
             level=level,
             candidate=candidate or ENGINE,
             say=say,
+            packer=packer,
         )
+    if packer is not None:
+        print(packer.says, file=sys.stderr)
     if html is not None:
         with atomically(html) as draft:
             write_html(report, draft)

@@ -51,8 +51,12 @@ def check_text(
     in it then lies between the stages. A stage that raises has answered with its error. An error
     while loading is the caller's.
     """
-    tokenizer = load(folder)
     golden = json.loads((folder / "text.json").read_text(encoding="utf-8"))
+    return judge_text(load(folder), golden)
+
+
+def judge_text(tokenizer: Tokenizer, golden: dict[str, Any]) -> list[TextFinding]:
+    """Return the same of answers that are read already, in the form of text.json."""
     findings = _differences(_questions(tokenizer, golden))
     findings = findings or _differences(_free_run(tokenizer, golden))
     return sorted(findings, key=lambda finding: STAGES.index(finding.stage))

@@ -1,0 +1,274 @@
+"""A failure in a folder of its own: as small as shows it, red while the fault is there, green without it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from safetensors.torch import load_file
+
+from conformance.capsule import Capsule, Packer
+from conformance.capsule.cut import one_group, one_layer, write
+from conformance.capsule.failure import Schedule, shortest
+from conformance.check import run_check
+from conformance.engine_candidate import candidates
+from conformance.golden import REPOSITORY_GOLDENS, Golden, read_manifest, write_manifest
+from conformance.report import TextTrial
+from conformance.verdict import trial
+from engine.errors import LockstepError, ModelFileError, RequestError
+from engine.generate.engine import DTYPES
+
+ROOT = REPOSITORY_GOLDENS.parent
+GOLDEN = "llama-gqa"  # 27 tokens in 7 steps, 3 layers, 4 heads in 2 groups
+LIMIT = 1_000_000
+
+_PLANT = """
+import sys
+from conformance.mutants.run import CATALOGUE, _Planting
+mutant = next(m for m in CATALOGUE if m.id == sys.argv[1])
+sys.meta_path.insert(0, _Planting(mutant))
+"""
+_PACK = """
+from pathlib import Path
+from conformance.capsule import Packer
+from conformance.check import run_check
+packer = Packer(Path(sys.argv[3]))
+run_check([sys.argv[2]], dtype=mutant.dtype, packer=packer)
+print(packer.says)
+"""
+_REPLAY = """
+import pytest
+sys.exit(pytest.main([sys.argv[2], "-q", "-p", "no:cacheprovider"]))
+"""
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the packages alone, as an installation has them: no goldens, no tests."""
+    folder = tmp_path_factory.mktemp("site")
+    for package in ("engine", "conformance"):
+        shutil.copytree(ROOT / package, folder / package)
+    return folder
+
+
+def run(installed: Path, script: str, *arguments: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", script, *map(str, arguments)],
+        cwd=installed.parent,
+        env={**os.environ, "PYTHONPATH": str(installed)},
+        capture_output=True,
+        text=True,
+    )
+
+
+def packed(folder: Path, maker: str, golden: str = GOLDEN, **options: Any) -> dict[str, Any]:
+    """What is said of the capsule that a check of the broken candidate makes."""
+    packer = Packer(folder)
+    target = str(REPOSITORY_GOLDENS / golden)
+    report = run_check(
+        [target], candidate=f"tests.conformance.broken:{maker}", packer=packer, **options
+    )
+    assert not report.conforms
+    assert packer.says.startswith("capsule  "), packer.says
+    size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    assert size <= LIMIT
+    about: dict[str, Any] = json.loads((folder / "capsule.json").read_text())
+    return about
+
+
+def mended(folder: Path) -> list[str]:
+    return Capsule(folder).failures("tests.conformance.broken:sound")
+
+
+@pytest.mark.parametrize(
+    ("mutant", "golden", "schedule", "heads"),
+    [
+        ("rope-sign", "llama-gqa", [2], [4, 2]),  # position 0 is not turned
+        ("mask-one-ahead", "llama-gqa", [2], [4, 2]),
+        ("kv-heads-tiled", "llama-gqa", [1], None),  # one group alone does not show it
+        ("cache-not-advanced", "llama-gqa", [1, 1], [4, 2]),
+        ("head-not-tied", "llama-tied", [1], None),
+        ("final-norm-skipped", "llama-bias", [1], None),
+    ],
+)
+def test_a_capsule_of_a_mutant_is_red_far_from_its_golden_and_green_on_the_sound_engine(
+    tmp_path: Path,
+    installed: Path,
+    mutant: str,
+    golden: str,
+    schedule: list[int],
+    heads: list[int] | None,
+) -> None:
+    folder = tmp_path / "capsule"
+    made = run(installed, _PLANT + _PACK, mutant, REPOSITORY_GOLDENS / golden, folder)
+    assert made.stdout.startswith("capsule  "), made.stdout + made.stderr
+    about = json.loads((folder / "capsule.json").read_text())
+    assert about["schedule"] == schedule
+    assert about["cut"]["heads"] == heads
+    assert about["cut"]["tokens"] == [27, sum(schedule)]
+    assert sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) <= LIMIT
+    red = run(installed, _PLANT + _REPLAY, mutant, folder)
+    assert red.returncode == 1, red.stdout + red.stderr
+    assert f"culprit  {about['probe_here']}" in red.stdout
+    assert Capsule(folder).failures() == []
+
+
+@pytest.mark.parametrize("golden", ["text-gpt2", "text-qwen2"])
+def test_a_capsule_of_a_tokenizer_keeps_one_text(
+    tmp_path: Path, installed: Path, golden: str
+) -> None:
+    folder = tmp_path / "capsule"
+    mutant = "tok-merge-longest"
+    made = run(installed, _PLANT + _PACK, mutant, REPOSITORY_GOLDENS / golden, folder)
+    assert made.stdout.startswith("capsule  "), made.stdout + made.stderr
+    about = json.loads((folder / "capsule.json").read_text())
+    assert about["stage"] == "tokenizer.merge"
+    assert about["cut"]["texts"][1] == 1
+    red = run(installed, _PLANT + _REPLAY, mutant, folder)
+    assert red.returncode == 1, red.stdout + red.stderr
+    assert "tokenizer.merge" in red.stdout
+    assert Capsule(folder).failures() == []
+
+
+def test_a_fault_far_into_the_text_keeps_the_tokens_before_it(tmp_path: Path) -> None:
+    about = packed(tmp_path / "c", "late")
+    assert about["schedule"] == [14]
+    assert about["cut"]["layers"] == [3, 1]
+    assert about["probe"] == "layers.0.attn.context"
+    assert Capsule(tmp_path / "c").failures()
+    assert mended(tmp_path / "c") == []
+
+
+def test_a_fault_of_decode_steps_keeps_two_steps(tmp_path: Path) -> None:
+    about = packed(tmp_path / "c", "decoding")
+    assert about["schedule"] == [1, 1]
+    assert mended(tmp_path / "c") == []
+
+
+def test_layers_are_kept_where_one_alone_does_not_show_the_fault(tmp_path: Path) -> None:
+    """A fault bound to a layer's number must not become a capsule that is green."""
+    about = packed(tmp_path / "c", "one_layer")
+    assert about["cut"]["layers"] == [3, 3]
+    assert about["probe_here"] == "layers.1.mlp.up"
+    assert [line.split()[1] for line in Capsule(tmp_path / "c").failures()] == ["layers.1.mlp.up"]
+    assert mended(tmp_path / "c") == []
+
+
+def test_what_a_shallow_candidate_shows_is_packed_without_a_culprit(tmp_path: Path) -> None:
+    about = packed(tmp_path / "c", "shallow")
+    assert about["failure"].startswith("outside  logits")
+    assert about["schedule"] == [1]
+    assert mended(tmp_path / "c") == []
+
+
+def test_an_answer_that_differs_keeps_the_shortest_prompt_with_a_known_answer(
+    tmp_path: Path,
+) -> None:
+    about = packed(tmp_path / "c", "deaf")
+    assert about["kind"] == "generation"
+    assert about["expected"] != about["got"]
+    before, after = about["cut"]["tokens"]
+    assert after < before
+    assert mended(tmp_path / "c") == []
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_a_capsule_in_a_narrow_dtype_rounds_as_the_run_did(tmp_path: Path, dtype: str) -> None:
+    packed(tmp_path / "c", "late", dtype=dtype)
+    assert Capsule(tmp_path / "c").failures()
+    assert mended(tmp_path / "c") == []
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize(
+    "probe", ["embed", "layers.1.attn.context", "layers.2.out", "final_norm", "logits"]
+)
+def test_one_layer_alone_is_green_on_the_sound_engine(
+    tmp_path: Path, probe: str, dtype: str
+) -> None:
+    """Were the table of inputs wrong, or the truth that of another layer, all of it would be red."""
+    whole = Golden(REPOSITORY_GOLDENS / GOLDEN)
+    cut = one_layer(whole, 9, probe)
+    if probe.endswith(".context"):
+        cut = one_group(whole, cut, probe, head=2)
+    write(cut, whole, whole.folder, dtype, tmp_path, {"prompt_tokens": 7})
+    small = Golden(tmp_path)
+    assert len(small.manifest["probes"]) == len(cut.probes) == len(small.trace)
+    for candidate in candidates(tmp_path, "cpu", dtype):
+        result = trial(candidate, small, DTYPES[dtype])
+        assert result.conforms, str(result)
+
+
+def test_the_evidence_is_the_failing_step(tmp_path: Path) -> None:
+    packed(tmp_path / "c", "late")
+    evidence = load_file(tmp_path / "c" / "evidence.safetensors")
+    off = (evidence["got"] - evidence["expected"]).abs().amax(-1)[:, :]
+    assert off.argmax(-1).tolist() == [13] * 4
+    assert float(off[:, :13].max()) < 1e-5 < float(off[:, 13].min())
+
+
+def test_a_capsule_is_a_target_of_the_check(tmp_path: Path) -> None:
+    packed(tmp_path / "c", "late")
+    assert run_check([str(tmp_path / "c")]).exit_status == 1
+    report = run_check([str(tmp_path / "c")], candidate="tests.conformance.broken:sound")
+    assert report.exit_status == 0
+    assert not any(isinstance(t, TextTrial) for t in report.trials)
+
+
+def test_nothing_is_written_where_nothing_fails(tmp_path: Path) -> None:
+    packer = Packer(tmp_path / "c")
+    run_check([str(REPOSITORY_GOLDENS / GOLDEN)], packer=packer)
+    assert not (tmp_path / "c").exists()
+    assert packer.says == "nothing diverges: no capsule was written"
+
+
+def test_a_folder_that_holds_something_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "mine.txt").write_text("keep me")
+    with pytest.raises(RequestError, match="not an empty folder; name a new one"):
+        Packer(tmp_path)
+
+
+def test_a_damaged_capsule_is_an_error_and_no_verdict(tmp_path: Path) -> None:
+    packed(tmp_path / "c", "late")
+    (tmp_path / "c" / "golden" / "noise.json").write_text("{}")
+    with pytest.raises(ModelFileError, match=r"noise\.json was altered"):
+        Capsule(tmp_path / "c")
+    (tmp_path / "c" / "capsule.json").write_text("{}")
+    with pytest.raises(ModelFileError, match="is no capsule that this version reads"):
+        Capsule(tmp_path / "c")
+
+
+def test_weights_that_are_not_here_are_an_error_that_says_the_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    packed(tmp_path / "c", "one_layer")
+    manifest = read_manifest(tmp_path / "c" / "golden")
+    del manifest["files"], manifest["format"]
+    write_manifest(tmp_path / "c" / "golden", manifest | {"checkpoint": "smollm2-135m"})
+    monkeypatch.setenv("LOCKSTEP_CACHE", str(tmp_path / "empty"))
+    with pytest.raises(LockstepError, match="get it with: lockstep fetch smollm2-135m"):
+        Capsule(tmp_path / "c").failures()
+
+
+@pytest.mark.parametrize(
+    ("original", "shows", "expected"),
+    [
+        ((21, 1, 1), lambda s: True, (1,)),
+        ((21, 1, 1), lambda s: len(s) > 1, (1, 1)),
+        ((21, 1, 1), lambda s: max(s) > 1, (2,)),
+        ((21, 1, 1), lambda s: sum(s) >= 9, (9,)),
+        ((21, 1, 1), lambda s: sum(s) >= 22 and len(s) > 1, (21, 1)),
+        ((5, 5, 5, 1), lambda s: s[1:2] == (5,), (5, 5)),
+        ((5, 5, 5, 1), lambda s: sum(s) == 16 and len(s) == 4, (5, 5, 5, 1)),
+    ],
+)
+def test_the_search_finds_the_fewest_tokens_in_the_fewest_steps(
+    original: Schedule, shows: Any, expected: Schedule
+) -> None:
+    assert shortest(original, shows) == expected
