@@ -16,10 +16,10 @@ from conformance.golden import REPOSITORY_GOLDENS, Golden
 from conformance.goldens import verify
 from conformance.lockstep import chunks, everywhere, nowhere, walk
 from conformance.oracle.answers import logits as plain_logits
-from conformance.oracle.capture import ENSEMBLE
 from conformance.oracle.model import Oracle, load
-from conformance.reorder import Variant
-from conformance.oracle.truth import Float64, SplitK
+from conformance.oracle.noise import ENSEMBLE
+from conformance.oracle.truth import Float64
+from conformance.reorder import SplitK, Variant
 
 GOLDEN = REPOSITORY_GOLDENS / "llama-gqa"
 
