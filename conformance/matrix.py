@@ -1,6 +1,6 @@
 """The checks of one model as pytest items: for each candidate and way to feed it, one per kind of check.
 
-Items fail with findings, one per line. What keeps a check from being made is an error of its setup,
+Items fail with findings, each on a line, with what it made wrong and its worst elements below. What keeps a check from being made is an error of its setup,
 and what a candidate does not show is a skip, each in one sentence.
 """
 
@@ -21,6 +21,7 @@ from conformance.generation import answer
 from conformance.golden import Golden
 from conformance.live import golden_of
 from conformance.lockstep import chunks
+from conformance.report.words import message
 from conformance.verdict import Trial, trial
 from engine.errors import LockstepError, ModelFileError, RequestError
 from engine.generate.engine import DTYPES, check_device
@@ -219,7 +220,7 @@ class Check(pytest.Item):
             yield f"{missing[0]} was never reached, nor {len(missing) - 1} more"
         for culprit in trial.culprits:
             if kind_of(culprit.finding.probe) == self.kind:
-                yield str(culprit)
+                yield message(trial, culprit)
         for finding in trial.propagated:
             probe = finding.probe
             if kind_of(probe) == self.kind and (self.kind == "logits" or not trial.culprits):

@@ -100,6 +100,12 @@ def elements(finding: Finding) -> Sequence[str]:
     return [f"element {e.index}: expected {e.expected:.6g}, got {e.got:.6g}" for e in finding.worst]
 
 
+def message(trial: Trial, culprit: Culprit) -> str:
+    """A failing test's message: the culprit in a line, and below it what a reader asks next."""
+    details = [following(trial, culprit), "; ".join(elements(culprit.finding))]
+    return "\n    ".join([str(culprit), *(line for line in details if line)])
+
+
 def choice(d: Disagreement) -> str:
     return (
         f"after position {d.position} it prefers token {d.chosen}, the reference {d.expected}, "

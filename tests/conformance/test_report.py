@@ -23,6 +23,7 @@ from conformance.golden import REPOSITORY_GOLDENS
 from conformance.lockstep import Element
 from conformance.report import Report, TextTrial, print_report, write_html
 from conformance.report.page import COLUMNS, binned, operations, step_of
+from conformance.report.words import message
 from conformance.text import TextFinding
 from conformance.verdict import Culprit, Disagreement, Finding, Standing, Trial
 from engine.command import json_text
@@ -346,3 +347,18 @@ def test_the_page_s_parts_are_installed_with_the_package() -> None:
     found = {file.name for pattern in patterns for file in folder.glob(pattern)}
     beside = {f.name for f in folder.iterdir() if f.is_file() and f.suffix != ".py"}
     assert beside <= found
+
+
+# -- a failing test's message ----------------------------------------------------------------------
+
+
+def test_a_message_says_what_is_wrong_where_and_what_it_looks_like(planted: Report) -> None:
+    trial = planted.trials[0]
+    first, follows, looks = message(trial, trial.culprits[0]).splitlines()
+    assert re.fullmatch(
+        r"layers\.0\.pre_attn_norm  step 0  position \d+  error( \w+)? \S+, allowed \S+"
+        r"  engine/layers\.py:\d+  \(confirmed by graft\)",
+        first,
+    )
+    assert re.fullmatch(r"    \d+ more probes follow from it", follows)
+    assert re.match(r"    element \d+: expected \S+, got \S+; element", looks)
