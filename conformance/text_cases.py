@@ -30,6 +30,9 @@ _TEXTS = (
     "",
     " ",
     "The unhappy others gathered there; isn't it otherwise?",
+    # What checks elsewhere are content with (see conformance.mutants.weaker).
+    "The authors gathered there and the others thought otherwise.",
+    "She sells shells, and surely the shells are happy.",
     "  two  spaces \n\n  and\tlines\r\n\n end  \n",
     "It's John's. WE'LL don't I'M you'Ve; 'tis 'ſ",
     "1234567 x2 3.14  2 ²³ ½ ٣٤ Ⅷ\n2024",
@@ -182,6 +185,7 @@ TEXT_CASES: tuple[TextCase, ...] = (
             "<|start|>user<|end|>\n\nhi<|eot|>",
             "<|eot|><|eot|>x <|eo|> <|eot",
             "<|begin_of_text|>The",
+            "O'Toole O'TOOLE I'Mage",
         ),
     ),
     _case(
@@ -192,8 +196,11 @@ TEXT_CASES: tuple[TextCase, ...] = (
             "<think>\nhi\n</think>\n<|im_end|>",
             "a  <mask>  b \t<mask><mask>\u00a0 \x1c<mask>",
             "a  <sep>  b<sep> \u2003<sep>\n  <sep>\x1c <mask> ",
+            "a<sep>  <mask>b",
             "whole wholesome the whole. whole\u0301 _whole whole² (whole)",
             "e\u0301lan élan d'e\u0301lan \u1112\u1161\u11abé",
+            "e\u0344\u0323x o\u0344\u0327\u0323",
+            "O'Toole O'TOOLE I'Mage",
         ),
     ),
     _case(
@@ -205,5 +212,15 @@ TEXT_CASES: tuple[TextCase, ...] = (
             eos="<|im_end|>",
         ),
         ("<|im_start|>user\nin 2024<|im_end|>\n", "  2  22 a2b <repo_name>x"),
+    ),
+    _case(
+        "text-pieces",
+        text_vocabularies.pieces,
+        _config(_TOOL_USE, bos="<s>", eos="</s>"),
+        (
+            "A-B--C, one;two.. Three ==== four=five #  Six##seven\n",
+            "x<naïve 東>y </s>z",
+            "ﬁne ①② e\u0301lan Ａｂ",
+        ),
     ),
 )

@@ -1,4 +1,4 @@
-"""Four small tokenizer.json, in the manner of GPT-2's, Llama-3's, Qwen2's and SmolLM2's.
+"""Small tokenizer.json in the manner of GPT-2's, Llama-3's, Qwen2's and SmolLM2's, and one of the rest.
 
 Each vocabulary is trained here, on a text in this file, so that a case is the same wherever it is
 made. Ids are dealt out in alphabetical order: whoever merges by id instead of rank is found out.
@@ -257,3 +257,62 @@ def ascii_only() -> dict[str, Any]:
         post_processor=None,
         missing_bytes=[byte for byte in range(256) if byte not in printable],
     )
+
+
+def pieces() -> dict[str, Any]:
+    """What the format offers and the other four leave out: each way to split, a prefix space, an EOS."""
+
+    def split(pattern: dict[str, str], behavior: str, invert: bool = False) -> dict[str, Any]:
+        return {"type": "Split", "pattern": pattern, "behavior": behavior, "invert": invert}
+
+    definition = _tokenizer(
+        train(GPT2_WORDS, 180),
+        ["zzz"],
+        [
+            ("<s>", {}),
+            ("</s>", {}),
+            # Its characters are partly in the byte alphabet: it must be spelled as a whole.
+            ("<naïve 東>", {"special": False}),
+        ],
+        normalizer={"type": "Sequence", "normalizers": [{"type": "NFKD"}, {"type": "NFC"}]},
+        pre_tokenizer={
+            "type": "Sequence",
+            "pretokenizers": [
+                split({"String": "-"}, "Removed"),
+                split({"Regex": r"[,;.]"}, "MergedWithPrevious"),
+                split({"Regex": r"\p{Lu}"}, "MergedWithNext"),
+                split({"String": "="}, "Contiguous"),
+                split({"Regex": r"[^#]+"}, "Removed", invert=True),
+                _byte_level(trim_offsets=True, use_regex=False) | {"add_prefix_space": True},
+            ],
+        },
+        post_processor=None,
+    )
+    begin, end, _ = definition["added_tokens"]
+    definition["post_processor"] = {
+        "type": "Sequence",
+        "processors": [
+            _byte_level(trim_offsets=True, use_regex=True) | {"add_prefix_space": True},
+            {
+                "type": "TemplateProcessing",
+                "single": [
+                    {"SpecialToken": {"id": begin["content"], "type_id": 0}},
+                    {"Sequence": {"id": "A", "type_id": 0}},
+                    {"SpecialToken": {"id": end["content"], "type_id": 0}},
+                ],
+                "pair": [
+                    {"Sequence": {"id": "A", "type_id": 0}},
+                    {"Sequence": {"id": "B", "type_id": 1}},
+                ],
+                "special_tokens": {
+                    token["content"]: {
+                        "id": token["content"],
+                        "ids": [token["id"]],
+                        "tokens": [token["content"]],
+                    }
+                    for token in (begin, end)
+                },
+            },
+        ],
+    }
+    return definition
