@@ -15,9 +15,18 @@ from torch import Tensor
 
 import engine.generate.engine as loop
 from conformance.check import run_check
-from conformance.decision_cases import NAME, settled
+from conformance.decision_cases import (
+    DRAWS,
+    ENDINGS,
+    LOGPROBS,
+    NAME,
+    ROWS,
+    SETTINGS,
+    settled,
+)
 from conformance.decisions import STAGES, check_decisions, p_value
 from conformance.golden import REPOSITORY_GOLDENS
+from conformance.text_vocabularies import ascii_only
 from engine.errors import LockstepError, ModelFileError
 from engine.generate import Completion, SamplingParams, sample
 from engine.generate.answer import AnswerText
@@ -288,6 +297,19 @@ def _tensors() -> dict[str, Tensor]:
     from safetensors.torch import load_file
 
     return load_file(GOLDEN / "decisions.safetensors")
+
+
+def test_the_golden_asks_what_the_case_says() -> None:
+    """A case that is changed and not captured again would be judged by answers to other questions."""
+    golden = json.loads((GOLDEN / "decisions.json").read_text(encoding="utf-8"))
+    assert golden["settings"] == {stage: list(asked) for stage, asked in SETTINGS.items()}
+    assert [e["stage"] for e in golden["endings"]] == [e.stage for e in ENDINGS]
+    assert golden["logprobs"] == list(LOGPROBS)
+    assert len(golden["draws"]) == len(DRAWS)
+    rows = _tensors()
+    assert all(torch.equal(rows[row.name], row.logits()) for row in ROWS)
+    vocabulary = json.loads((GOLDEN / "tokenizer.json").read_text(encoding="utf-8"))
+    assert vocabulary == ascii_only()
 
 
 @pytest.mark.parametrize("file", ["decisions.json", "decisions.safetensors", "tokenizer.json"])
