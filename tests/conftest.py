@@ -32,6 +32,15 @@ def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginMa
         pluginmanager.import_plugin("conformance.plugin")
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """`pytest -m lockstep` is run after every edit: it imports no module that it would not run."""
+    if config.option.markexpr != "lockstep" or not collection_path.name.startswith("test_"):
+        return None
+    is_file = collection_path.suffix == ".py"
+    marked = is_file and "pytest.mark.lockstep" in collection_path.read_text(encoding="utf-8")
+    return None if marked or not is_file else True
+
+
 @pytest.fixture(scope="session")
 def asset() -> Callable[[str], Path]:
     """`asset(name)` is the path of a real model or tokenizer that `lockstep fetch` knows.

@@ -22,7 +22,6 @@ def candidates(model: Path, device: str, dtype: str) -> list[ForeignCandidate]:
 class ForeignCandidate(Candidate):
     name = "foreign llama"
     level = Level.L5
-    #: Fused products are never taken apart; attention keeps its scores to itself.
     lacks = ("*.attn.[qkv]", "*.attn.scores", "*.attn.weights", "*.mlp.gate", "*.mlp.up")
 
     def __init__(self, model: ForeignLlama) -> None:

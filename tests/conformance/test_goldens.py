@@ -27,24 +27,18 @@ def copy(tmp_path: Path) -> Path:
     return Path(shutil.copytree(REPOSITORY_GOLDENS / "llama-tied", tmp_path / "llama-tied"))
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 @pytest.mark.parametrize("name", TINY)
-def test_the_engine_conforms_to_a_tiny_golden(
+def test_the_engine_conforms_to_a_tiny_golden_in_few_bits(
     name: str, dtype: str, pytestconfig: pytest.Config
 ) -> None:
+    """In float32: see test_edit_check."""
     device = pytestconfig.getoption("--lockstep-device")
     report = run_check(golden=REPOSITORY_GOLDENS / name, dtype=dtype, device=device)
     assert [c for t in report.trials for c in t.culprits] == []
     assert report.exit_status == 0
-    golden = Golden(REPOSITORY_GOLDENS / name)
-    eager, sdpa = report.trials
-    assert eager.schedule == tuple(golden.schedule)
-    assert sdpa.schedule[0] == 5
-    assert eager.probes == len(golden.manifest["probes"]) + 1
     assert all(0 < share <= 1 for t in report.trials for _, share in t.worst.values())
     assert not any(not d.is_tie for t in report.trials for d in t.disagreements)
-    if dtype == "float32":
-        assert not any(t.disagreements for t in report.trials)
 
 
 @pytest.mark.parametrize("name", [case.name for case in TEXT_CASES])
