@@ -66,9 +66,12 @@ function strip(trial, rows, names, labels) {
     point(x + by[0], y + by[1]);
   });
   const box = make("div", { class: "strip", style: `--row:${height}px` });
-  const beside = make("div", { class: "labels" }, ...labels.map((label) => make("span", {}, label)));
-  const axis = make("div", { class: "axis" },
-    make("span", {}, "position 0"), make("span", {}, String(trial.positions - 1)));
+  let last = -Infinity; // row of the label before: where rows are low, some have none
+  const fitting = labels.map((label, row) => (label && (row - last) * height >= 14 ? (last = row, label) : ""));
+  const beside = make("div", { class: "labels" }, ...fitting.map((label) => make("span", {}, label)));
+  const merged = trial.width > 1 ? `a column: the largest of ${trial.width} positions` : "";
+  const axis = make("div", { class: "axis" }, make("span", {}, "position 0"), make("span", {}, merged),
+    make("span", {}, String(trial.positions - 1)));
   box.append(beside, svg, axis, said);
   return box;
 }
@@ -140,12 +143,11 @@ function view(title, explained, trial, rowsOf) {
 function fill(section, trial) {
   if (section.dataset.filled) return;
   section.dataset.filled = "yes";
-  const merged = trial.width > 1 ? ` Each column stands for ${trial.width} positions: the largest of them.` : "";
   section.querySelector(".views").append(
-    ...view("Token by token", `Each layer’s worst operation at each position.${merged}`, trial,
+    ...view("Token by token", "Each layer’s worst operation at each position.", trial,
       (run) => tokenRows(trial, run)),
     ...["k", "v"].flatMap((what) => view(`Cache: ${what === "k" ? "keys" : "values"}`,
-      `Contents of the cache after every step, by layer, head and position.${merged}`, trial,
+      "Contents of the cache after every step, by layer, head and position.", trial,
       (run) => cacheRows(trial, run, `cache.${what}`))));
   if (trial.chosen === null) return;
   show(section, trial, trial.chosen);

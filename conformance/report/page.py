@@ -158,7 +158,7 @@ class _View:
         for culprit in self.trial.culprits:
             findings[culprit.finding.probe] = list(culprit_lines(self.trial, culprit))
         for found in self.trial.propagated:
-            lines = [f"{words.where(found)}: {words.off_by(found)}", words.source(found)]
+            lines = [words.seen(found), words.source(found)]
             findings[found.probe] = [line for line in lines if line] + [*words.elements(found)]
         return {
             "chosen": self._chosen(),
@@ -196,7 +196,7 @@ class _View:
 def culprit_lines(trial: Trial, culprit: Culprit) -> Iterator[str]:
     """All there is to say about a culprit, a line each."""
     finding = culprit.finding
-    yield f"culprit at {words.where(finding)}: {words.off_by(finding)}"
+    yield f"culprit, {words.seen(finding)}"
     if at := words.place(culprit):
         yield f"written at {at}"
     yield words.proof(culprit)

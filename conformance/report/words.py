@@ -31,10 +31,17 @@ def where(finding: Finding) -> str:
     return ", ".join([*parts, f"step {finding.step}"])
 
 
+def seen(finding: Finding) -> str:
+    """What was seen, and where it was worst."""
+    if finding.problem:
+        return f"at step {finding.step} it {finding.problem}"
+    return f"worst at {where(finding)}: {off_by(finding)}"
+
+
 def off_by(finding: Finding) -> str:
-    """How far it is off, or what is the matter where no numbers can be compared."""
+    """How far it is off."""
     if finding.error is None or finding.allowance is None:
-        return finding.problem or "it differs"
+        return "it differs"
     return (
         f"{_KINDS.get(finding.kind or '', 'its error')} is {finding.error:.2e} of the row's scale, "
         f"{finding.allowance:.2e} is allowed ({share(finding.error / finding.allowance)} times that)"
