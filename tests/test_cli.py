@@ -105,6 +105,8 @@ def is_one_sentence(err: str) -> bool:
         (["check", "--golden", "/nowhere/golden"], "/nowhere/golden"),
         (["check", "--json", "/nowhere/report.json"], "/nowhere"),
         (["check", "--level", "L9"], "L9"),
+        (["check", "--since", "--level", "L3"], "does not go with --since"),
+        (["check", "--since=HEAD", "--candidate", "m:f"], "does not go with --since"),
         (["check", "--dtype", "float8"], "float8"),
         (["check", "--device", "abacus"], "abacus"),
         (["mutants", "--family", "nonsense"], "nonsense"),
