@@ -62,10 +62,12 @@ class Report:
         return [*self.skipped, *sorted(lacking)]
 
     @property
-    def compared(self) -> str:
-        """How much was compared, in words."""
+    def summary(self) -> str:
+        """What it means that all conforms: how much was compared."""
         probes, rows = sum(t.probes for t in self.trials), sum(t.rows for t in self.trials)
-        return f"{probes:,} probes, {rows:,} rows"
+        if not rows:
+            return "every answer is the reference's"
+        return f"{probes:,} probes, {rows:,} rows, every one inside its envelope"
 
     @property
     def guilty(self) -> list[list[tuple[Trial, Culprit]]]:

@@ -40,10 +40,7 @@ def print_report(report: Report, console: Console) -> None:
         if text.answer is not None:
             console.print(Text(f"{text.case} answers: {text.answer!r}"))
     if report.conforms:
-        counted = any(t.rows for t in report.trials)
-        said = f"{report.compared}, every one inside its envelope"
-        said = said if counted else "every answer is the reference's"
-        console.print(f"conforms: {said}", style="bold green", highlight=False)
+        console.print(f"conforms: {report.summary}", style="bold green", highlight=False)
     else:
         console.print("diverges", style="bold red")
 
@@ -51,11 +48,10 @@ def print_report(report: Report, console: Console) -> None:
 def _table(report: Report) -> Table:
     table = Table(box=None, pad_edge=False)
     dtypes = {t.dtype for t in report.trials}
-    lockstep = any(t.own for t in report.trials)
     table.add_column("case", overflow="fold")
     table.add_column("candidate", overflow="fold")
-    table.add_column("lockstep" if lockstep else "", overflow="fold")
-    table.add_column("free", justify="right")
+    table.add_column("lockstep" if any(t.own for t in report.trials) else "", overflow="fold")
+    table.add_column("free" if any(t.whole for t in report.trials) else "", justify="right")
     table.add_column("")
     for t in report.trials:
         own, whole = t.worst.get("lockstep"), t.worst.get("free")

@@ -349,6 +349,14 @@ def test_the_page_s_parts_are_installed_with_the_package() -> None:
     assert beside <= found
 
 
+def test_answers_alone_are_no_probes(tmp_path: Path) -> None:
+    """A tokenizer has none: nothing may sound as if some had been compared."""
+    report = Report({}, texts=[TextTrial("text-gpt2", "tokenizer", ())])
+    assert shown(report)[-1] == "conforms: every answer is the reference's"
+    assert "probes" not in "".join(shown(report))
+    assert "<p>Every answer is the reference&#39;s." in page_of(report, tmp_path)
+
+
 # -- a failing test's message ----------------------------------------------------------------------
 
 
