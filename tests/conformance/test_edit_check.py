@@ -10,6 +10,7 @@ import pytest
 from conformance.cases import CASES
 from conformance.check import run_check
 from conformance.golden import REPOSITORY_GOLDENS, Golden
+from tests.engine.tiny import one_thread  # noqa: F401  (applies to every test here)
 
 
 @pytest.mark.lockstep
