@@ -49,11 +49,13 @@ class EngineCandidate(Candidate):
         def located(probe: str, value: Tensor) -> Tensor:
             if probe not in self._called_at:
                 self._called_at[probe] = _caller()
-            return tap(probe, value)
+            # The logits that count are those that a caller gets, not those on their way there.
+            return value if probe == "logits" else tap(probe, value)
 
         decoder = self.engine.decoder
         with attached(located, ("", decoder), ("cache", self.cache)):
-            decoder(ids.expand(self.batch, -1).to(self.engine.device), self.cache)
+            logits = decoder(ids.expand(self.batch, -1).to(self.engine.device), self.cache)
+        tap("logits", logits)
 
     def locate(self, probe: str) -> Location | None:
         """The operation's own code where it is a module, else the line that ends in the probe."""

@@ -50,6 +50,8 @@ def answer(
     follows, excused = False, known_to_diverge
     with_ids = level > Level.L0
     chosen = _ask(candidate.greedy, prompt, len(expected)) if with_ids else None
+    if chosen == expected:  # and again: an answer must not depend on the one before
+        chosen = _ask(candidate.greedy, prompt, len(expected))
     if chosen is None:
         excused = excused or _passes_a_tie(golden, envelope)
     elif chosen != expected:

@@ -11,7 +11,8 @@ class Mutant:
 
     Operations are probes without layer numbers (`attn.q_rope`) or stages (`tokenizer.merge`),
     separated by spaces. `source` is a report of the fault (repository#issue), or the paper, file or
-    library that it violates. `dtype` is the run in which the fault shows.
+    library that it violates. `family` says which goldens judge it (`cases`, a pattern of names, where
+    others are needed to see it), `dtype` the run in which it shows.
     """
 
     id: str
@@ -23,3 +24,21 @@ class Mutant:
     new: str
     expected: str
     dtype: str = "float32"
+    cases: str | None = None
+
+
+def fault(
+    id: str,
+    fault: str,
+    source: str,
+    file: str,
+    old: str,
+    new: str,
+    expected: str,
+    *,
+    family: str = "llama",
+    dtype: str = "float32",
+    cases: str | None = None,
+) -> Mutant:
+    """A mutant as the catalogue writes it down: `file` lies below engine/."""
+    return Mutant(id, family, fault, source, f"engine/{file}", old, new, expected, dtype, cases)

@@ -1,31 +1,31 @@
-"""Applies each mutant in a process of its own, runs the check, and says who was blamed.
-
-A fault is planted as the module is imported: the files on disk are not touched, and line numbers stay.
-"""
+"""Judges each mutant in a process of its own: was it caught, where does it show, who was blamed?"""
 
 from __future__ import annotations
 
-import importlib.abc
-import importlib.machinery
-import importlib.util
 import re
-import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from multiprocessing import get_context
-from pathlib import Path
-from types import CodeType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
 
+from conformance.mutants.attention import ATTENTION
+from conformance.mutants.cache import CACHE
+from conformance.mutants.chat import CHAT
 from conformance.mutants.decisions import DECISIONS
-from conformance.mutants.llama import LLAMA
+from conformance.mutants.layers import LAYERS
+from conformance.mutants.loop import LOOP
 from conformance.mutants.mutant import Mutant
+from conformance.mutants.planting import plant, planted
+from conformance.mutants.rope import ROPE
+from conformance.mutants.stream import STREAM
 from conformance.mutants.tokenizer import TOKENIZER
+from conformance.mutants.weights import WEIGHTS
+from conformance.mutants.words import WORDS
 from engine.errors import LockstepError, RequestError
 
 if TYPE_CHECKING:  # a fault is planted before the engine is imported, so it is not imported here
@@ -33,28 +33,41 @@ if TYPE_CHECKING:  # a fault is planted before the engine is imported, so it is 
 
 Say = Callable[[str], None]
 
-CATALOGUE: tuple[Mutant, ...] = (*LLAMA, *TOKENIZER, *DECISIONS)
+#: What the engine and the suite import of others: loaded once, in the server that all fork from.
+_PRELOADED = ["torch", "sympy", "safetensors.torch", "regex", "numpy", "gguf", "platformdirs"]
+_PRELOADED += ["filelock", "jinja2.sandbox", "jinja2.ext", "rich.table", "rich.progress"]
 
-#: The goldens that judge a family's faults, as a pattern of their names.
+#: What the faults are about.
+THEMES: Mapping[str, tuple[Mutant, ...]] = {
+    "tokenizer": TOKENIZER,
+    "words": WORDS,
+    "chat": CHAT,
+    "stream": STREAM,
+    "weights": WEIGHTS,
+    "rope": ROPE,
+    "attention": ATTENTION,
+    "layers": LAYERS,
+    "cache": CACHE,
+    "loop": LOOP,
+    "decisions": DECISIONS,
+}
+CATALOGUE: tuple[Mutant, ...] = tuple(mutant for theme in THEMES.values() for mutant in theme)
+
+#: The goldens that judge a family's faults, as a pattern of their names. Of the tiny models one has
+#: nearly everything, biases and grouped heads; a fault that takes another one to be seen names it.
 CASES = {
-    "llama": "llama-*",
+    "llama": "llama-bias",
     "long": "long-*",
     "tokenizer": "text-*",
     "gguf": "smollm2-135m",
     "decisions": "decisions",
 }
+#: The weaker checks need a model.
+_MODELS = {**CASES, "decisions": "llama-bias"}
 
-#: Checks that other projects stop at: how many of the faults would they have noticed?
-WEAKER: Mapping[str, Callable[[Report], bool]] = {
-    "greedy tokens": lambda report: (
-        any(not d.is_tie for t in report.trials for d in t.disagreements)
-        or any(found.stage == "generate" for t in report.texts for found in t.findings)
-    ),
-    "logits within 1 %": lambda report: any(t.logits_error > 0.01 for t in report.trials),
-    "final logits in the envelope": lambda report: any(t.logits_outside for t in report.trials),
-}
-
-_ROOT = Path(__file__).resolve().parents[2]
+#: Stages whose answer is text; those of the others is ids.
+_TEXT_STAGES = {f"tokenizer.{stage}" for stage in ("decode", "stream", "stop", "chat")}
+_TEXT_STAGES |= {"stopping.stop_text"}
 
 
 @dataclass(frozen=True)
@@ -65,7 +78,7 @@ class Outcome:
     killed: bool
     blamed: tuple[str, ...]
     level: str
-    noticed_by: tuple[str, ...]
+    noticed_by: frozenset[str]  # weaker checks
     seconds: float
     error: str | None = None
 
@@ -88,11 +101,14 @@ class MutantReport:
 
     def to_json(self) -> dict[str, Any]:
         """The document of `lockstep mutants --json`."""
+        from conformance.mutants.weaker import WEAKER
+
         return {
             "mutants": [
                 {
                     "id": o.mutant.id,
                     "family": o.mutant.family,
+                    "theme": theme_of(o.mutant),
                     "fault": o.mutant.fault,
                     "source": o.mutant.source,
                     "expected": o.mutant.expected.split(),
@@ -100,11 +116,13 @@ class MutantReport:
                     "killed": o.killed,
                     "blamed_right": o.blamed_right,
                     "level": o.level,
+                    "weaker_checks": sorted(o.noticed_by),
                     "seconds": round(o.seconds, 2),
                     "error": o.error,
                 }
                 for o in self.outcomes
             ],
+            "survivors": [o.mutant.id for o in self.outcomes if not o.killed],
             "weaker_checks": {
                 name: sum(name in o.noticed_by for o in self.outcomes) for name in WEAKER
             },
@@ -112,8 +130,12 @@ class MutantReport:
         }
 
 
+def theme_of(mutant: Mutant) -> str:
+    return next(theme for theme, mutants in THEMES.items() if mutant in mutants)
+
+
 def run_mutants(family: str | None, say: Say) -> MutantReport:
-    """Judges every mutant of `family` (all, if None), after the unmutated engine itself."""
+    """Judges every mutant of `family` (all, if None), and the unmutated engine beside them."""
     families = [f for f in CASES if family in (None, f)]
     if not families:
         raise RequestError(f"no mutants of the family {family!r}; there are {', '.join(CASES)}")
@@ -121,111 +143,131 @@ def run_mutants(family: str | None, say: Say) -> MutantReport:
     for mutant in mutants:
         planted(mutant)  # a fault that no longer fits the code is an error before anything runs
     report = MutantReport()
-    # A fresh process for each: the fault must be there when the engine is first imported. Two at a
-    # time, each on one thread; torch is loaded once, in the server that they fork from.
-    context = get_context("forkserver")
-    context.set_forkserver_preload(["torch", "safetensors.torch", "regex", "jinja2", "rich.table"])
-    with ProcessPoolExecutor(2, mp_context=context, max_tasks_per_child=1) as pool:
-        sound = [
-            pool.submit(_judge_sound, f, dtype)
-            for f in families
-            for dtype in sorted({m.dtype for m in mutants if m.family == f})
-        ]
-        running = [pool.submit(_judge, mutant) for mutant in mutants]
+    with _processes() as pool:
+        sound = {run: pool.submit(_judge, (), run) for run in sorted({_Run.of(m) for m in mutants})}
+        running = {pool.submit(_judge, (mutant,), _Run.of(mutant)): mutant for mutant in mutants}
         for done, future in enumerate(as_completed(running), 1):
-            say(f"mutants: {done} of {len(running)}, last {future.result().mutant.id}")
-        report.outcomes = [future.result() for future in running]
-        report.false_alarms = [alarm for future in sound for alarm in future.result()]
+            say(f"mutants: {done} of {len(running)}, last {running[future].id}")
+        for future, mutant in running.items():
+            unmutated = sound[_Run.of(mutant)].result()
+            report.outcomes.append(_outcome(mutant, future.result(), unmutated))
+        for run, future in sound.items():
+            verdict = future.result()
+            alarms = list(verdict.blamed) or ([f"{run}: diverges"] if verdict.diverges else [])
+            report.false_alarms += [verdict.error] if verdict.error else alarms
     return report
 
 
-def planted(mutant: Mutant) -> str:
-    """The mutated source of the mutant's file; LockstepError if the fault no longer applies."""
-    source = (_ROOT / mutant.file).read_text(encoding="utf-8")
-    if source.count(mutant.old) != 1:
-        raise LockstepError(
-            f"the mutant {mutant.id} no longer applies: its text stands "
-            f"{source.count(mutant.old)} times in {mutant.file}; bring the catalogue up to date"
-        )
-    return source.replace(mutant.old, mutant.new)
+def judge_together(mutants: Sequence[Mutant]) -> dict[str, Any]:
+    """The check's JSON document with several faults of one family planted at once."""
+    (run,) = {_Run.of(mutant) for mutant in mutants}
+    with _processes() as pool:
+        document: dict[str, Any] = pool.submit(_document, tuple(mutants), run).result()
+    return document
 
 
-class _Planting(importlib.abc.MetaPathFinder):
-    """Finds one module, and gives it another source than its file's."""
+@dataclass(frozen=True, order=True)
+class _Run:
+    """What a fault is judged on: patterns of goldens for the suite and the weaker checks, a dtype."""
 
-    def __init__(self, mutant: Mutant) -> None:
-        path = Path(mutant.file).with_suffix("")
-        parts = path.parts[:-1] if path.name == "__init__" else path.parts
-        self.module = ".".join(parts)
-        self.path = str(_ROOT / mutant.file)
-        self.code = compile(planted(mutant), self.path, "exec")
+    cases: str
+    models: str
+    dtype: str
 
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> importlib.machinery.ModuleSpec | None:
-        if fullname != self.module:
-            return None
-        loader = _Loader(fullname, self.path, self.code)
-        return importlib.util.spec_from_file_location(fullname, self.path, loader=loader)
+    @classmethod
+    def of(cls, mutant: Mutant) -> _Run:
+        cases = mutant.cases or CASES[mutant.family]
+        return cls(cases, mutant.cases or _MODELS[mutant.family], mutant.dtype)
 
 
-class _Loader(importlib.machinery.SourceFileLoader):
-    def __init__(self, fullname: str, path: str, code: CodeType) -> None:
-        super().__init__(fullname, path)
-        self._code = code
+def _processes() -> ProcessPoolExecutor:
+    """A fresh process for each task: faults must be there when the engine is first imported.
 
-    def get_code(self, fullname: str) -> CodeType:
-        return self._code
+    Two at a time, each on one thread.
+    """
+    context = get_context("forkserver")
+    context.set_forkserver_preload(_PRELOADED)
+    return ProcessPoolExecutor(2, mp_context=context, max_tasks_per_child=1)
 
 
-def _judge(mutant: Mutant) -> Outcome:
+@dataclass(frozen=True)
+class _Verdict:
+    """What the suite and the weaker checks made of the engine that one process imported."""
+
+    diverges: bool
+    blamed: tuple[str, ...]
+    level: str
+    noticed: frozenset[tuple[str, str]]
+    seconds: float
+    error: str | None = None
+
+
+def _judge(mutants: Sequence[Mutant], run: _Run) -> _Verdict:
     start = time.monotonic()
-    planting = _Planting(mutant)
-    if planting.module in sys.modules:
-        raise RuntimeError(f"{planting.module} was imported before its fault could be planted")
-    sys.meta_path.insert(0, planting)
+    plant(mutants)
     try:
-        report = _check(mutant.family, mutant.dtype)
+        report = _check(run)
     except Exception as error:  # a fault that stops the check is neither caught nor missed
         reason = f"{type(error).__name__}: {error}"
-        return Outcome(mutant, False, (), "-", (), time.monotonic() - start, reason)
+        return _Verdict(False, (), "-", frozenset(), time.monotonic() - start, reason)
+    from conformance.mutants.weaker import notices
+
     document = report.to_json()
     blamed = tuple(dict.fromkeys(_operation(c["probe"]) for c in document["culprits"]))
-    noticed = tuple(name for name, notices in WEAKER.items() if notices(report))
-    killed = report.exit_status == 1
-    level = _level(blamed, noticed) if killed else "-"
-    return Outcome(mutant, killed, blamed, level, noticed, time.monotonic() - start)
+    level = "-" if report.conforms else _level(report)
+    seconds = time.monotonic() - start  # of the suite: what the weaker checks take is not its own
+    noticed = frozenset(notices(run.models, run.dtype))
+    return _Verdict(not report.conforms, blamed, level, noticed, seconds)
 
 
-def _level(blamed: Sequence[str], noticed: Sequence[str]) -> str:
-    """The lowest level at which the fault shows."""
-    if "logprobs" in blamed:
-        return "L2"
-    in_ids = ("tokenizer.", "sampling.", "stopping.")
-    if "greedy tokens" in noticed or any(name.startswith(in_ids) for name in blamed):
-        return "L1"
-    if "final logits in the envelope" in noticed:
-        return "L3"
-    return "L5" if any(name.startswith("cache.") for name in blamed) else "L4"
+def _outcome(mutant: Mutant, verdict: _Verdict, unmutated: _Verdict) -> Outcome:
+    """A weaker check that holds the same against the engine without the fault has not noticed it."""
+    return Outcome(
+        mutant,
+        killed=verdict.diverges,
+        blamed=verdict.blamed,
+        level=verdict.level,
+        noticed_by=frozenset(name for name, _ in verdict.noticed - unmutated.noticed),
+        seconds=verdict.seconds,
+        error=verdict.error,
+    )
 
 
-def _judge_sound(family: str, dtype: str) -> list[str]:
-    """What the check blames in the engine as it is."""
-    report = _check(family, dtype)
-    alarms = [c["probe"] for c in report.to_json()["culprits"]]
-    return alarms or ([] if report.exit_status == 0 else [f"{family} in {dtype}: no verdict"])
+def _document(mutants: Sequence[Mutant], run: _Run) -> dict[str, Any]:
+    plant(mutants)
+    return _check(run).to_json()
 
 
-def _check(family: str, dtype: str) -> Report:
+def _check(run: _Run) -> Report:
     import torch
 
     from conformance.check import run_check
 
     torch.set_num_threads(1)
-    report = run_check(dtype=dtype, cases=CASES[family])
+    report = run_check(dtype=run.dtype, cases=run.cases)
     if report.skipped:  # a fault must not survive because its golden was left out
         raise LockstepError(report.skipped[0])
     return report
+
+
+def _level(report: Report) -> str:
+    """The lowest level at which the fault shows: text, ids, and so on down to the cache."""
+    from conformance.candidate import Level, level_of
+
+    levels = {level_of(f.probe) for t in report.trials for f in t.propagated}
+    levels |= {level_of(c.finding.probe) for t in report.trials for c in t.culprits}
+    if any(t.logits_outside for t in report.trials):
+        levels.add(Level.L3)
+    if any(not d.is_tie for t in report.trials for d in t.disagreements):
+        levels.add(Level.L1)
+    for said in report.texts:
+        stages = {found.stage for found in said.findings}
+        if stages == {"logprobs"}:
+            levels.add(Level.L2)
+        elif not said.conforms:
+            in_words = bool(stages & _TEXT_STAGES) or said.answer is not None
+            levels.add(Level.L0 if in_words else Level.L1)
+    return min(levels).name
 
 
 def _operation(probe: str) -> str:
@@ -243,10 +285,33 @@ def print_mutants(report: MutantReport, console: Console) -> None:
         blamed = o.error or " ".join(o.blamed)
         table.add_row(o.mutant.id, killed, o.level, blamed, right, f"{o.seconds:.1f}")
     console.print(table)
+    console.print(_strengths(report))
     n = len(report.outcomes)
-    n_killed = sum(o.killed for o in report.outcomes)
     n_right = sum(o.blamed_right for o in report.outcomes)
+    n_killed = sum(o.killed for o in report.outcomes)
     console.print(f"{n_killed} of {n} killed, {n_right} blamed on exactly the expected operations")
-    for name, count in report.to_json()["weaker_checks"].items():
-        console.print(f"{name}: would have noticed {count} of {n}", style="dim")
+    for o in report.outcomes:
+        if not o.killed:
+            console.print(f"[red]survivor[/]  {o.mutant.id}: {o.mutant.fault}")
     console.print(f"the unmutated engine: {len(report.false_alarms)} operations blamed")
+
+
+def _strengths(report: MutantReport) -> Table:
+    """How many of each theme's faults this suite and the weaker checks noticed."""
+    from conformance.mutants.weaker import WEAKER
+
+    table = Table(box=None, pad_edge=False)
+    for column in ("theme", "faults", "this suite", *WEAKER):
+        table.add_column(column, justify="left" if column == "theme" else "right")
+    for name, outcomes in _by_theme(report.outcomes):
+        noticed = [sum(check in o.noticed_by for o in outcomes) for check in WEAKER]
+        killed = sum(o.killed for o in outcomes)
+        table.add_row(name, *map(str, (len(outcomes), killed, *noticed)))
+    return table
+
+
+def _by_theme(outcomes: Sequence[Outcome]) -> Iterator[tuple[str, Sequence[Outcome]]]:
+    for theme in THEMES:
+        if of_theme := [o for o in outcomes if theme_of(o.mutant) == theme]:
+            yield theme, of_theme
+    yield "all", outcomes

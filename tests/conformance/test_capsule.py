@@ -19,6 +19,7 @@ from conformance.capsule.failure import Schedule, shortest
 from conformance.check import run_check
 from conformance.engine_candidate import candidates
 from conformance.golden import REPOSITORY_GOLDENS, Golden, read_manifest, write_manifest
+from conformance.mutants.run import CATALOGUE, planted
 from conformance.report import TextTrial
 from conformance.verdict import trial
 from engine.errors import LockstepError, ModelFileError, RequestError
@@ -28,40 +29,37 @@ ROOT = REPOSITORY_GOLDENS.parent
 GOLDEN = "llama-gqa"  # 27 tokens in 7 steps, 3 layers, 4 heads in 2 groups
 LIMIT = 1_000_000
 
-_PLANT = """
-import sys
-from conformance.mutants.run import CATALOGUE, _Planting
-mutant = next(m for m in CATALOGUE if m.id == sys.argv[1])
-sys.meta_path.insert(0, _Planting(mutant))
-"""
 _PACK = """
+import sys
 from pathlib import Path
 from conformance.capsule import Packer
 from conformance.check import run_check
-packer = Packer(Path(sys.argv[3]))
-run_check([sys.argv[2]], dtype=mutant.dtype, packer=packer)
+packer = Packer(Path(sys.argv[2]))
+run_check([sys.argv[1]], packer=packer)
 print(packer.says)
 """
 _REPLAY = """
+import sys
 import pytest
-sys.exit(pytest.main([sys.argv[2], "-q", "-p", "no:cacheprovider"]))
+sys.exit(pytest.main([sys.argv[1], "-q", "-p", "no:cacheprovider"]))
 """
 
 
-@pytest.fixture(scope="module")
-def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the packages alone, as an installation has them: no goldens, no tests."""
-    folder = tmp_path_factory.mktemp("site")
+def installed(folder: Path, mutant: str) -> Path:
+    """A folder with the packages alone, as an installation has them, and a fault in the engine."""
     for package in ("engine", "conformance"):
         shutil.copytree(ROOT / package, folder / package)
+    (fault,) = [m for m in CATALOGUE if m.id == mutant]
+    (folder / fault.file).write_text(planted(fault), encoding="utf-8")
     return folder
 
 
-def run(installed: Path, script: str, *arguments: object) -> subprocess.CompletedProcess[str]:
+def run(site: Path, script: str, *arguments: object) -> subprocess.CompletedProcess[str]:
+    """Runs a script on the packages in `site`, with no golden in reach."""
     return subprocess.run(
         [sys.executable, "-c", script, *map(str, arguments)],
-        cwd=installed.parent,
-        env={**os.environ, "PYTHONPATH": str(installed)},
+        cwd=site,
+        env={**os.environ, "PYTHONPATH": str(site)},
         capture_output=True,
         text=True,
     )
@@ -99,40 +97,46 @@ def mended(folder: Path) -> list[str]:
 )
 def test_a_capsule_of_a_mutant_is_red_far_from_its_golden_and_green_on_the_sound_engine(
     tmp_path: Path,
-    installed: Path,
     mutant: str,
     golden: str,
     schedule: list[int],
     heads: list[int] | None,
 ) -> None:
     folder = tmp_path / "capsule"
-    made = run(installed, _PLANT + _PACK, mutant, REPOSITORY_GOLDENS / golden, folder)
+    site = installed(tmp_path / "site", mutant)
+    made = run(site, _PACK, REPOSITORY_GOLDENS / golden, folder)
     assert made.stdout.startswith("capsule  "), made.stdout + made.stderr
     about = json.loads((folder / "capsule.json").read_text())
     assert about["schedule"] == schedule
     assert about["cut"]["heads"] == heads
     assert about["cut"]["tokens"] == [27, sum(schedule)]
     assert sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) <= LIMIT
-    red = run(installed, _PLANT + _REPLAY, mutant, folder)
+    red = run(site, _REPLAY, folder)
     assert red.returncode == 1, red.stdout + red.stderr
     assert f"culprit  {about['probe_here']}" in red.stdout
     assert Capsule(folder).failures() == []
 
 
-@pytest.mark.parametrize("golden", ["text-gpt2", "text-qwen2"])
-def test_a_capsule_of_a_tokenizer_keeps_one_text(
-    tmp_path: Path, installed: Path, golden: str
+@pytest.mark.parametrize(
+    ("mutant", "golden", "stage", "left"),
+    [
+        ("tok-merge-longest", "text-gpt2", "tokenizer.merge", 1),
+        ("greedy-least-likely", "decisions", "sampling.greedy", 0),
+    ],
+)
+def test_a_capsule_of_a_stage_keeps_the_fewest_texts_or_questions(
+    tmp_path: Path, mutant: str, golden: str, stage: str, left: int
 ) -> None:
     folder = tmp_path / "capsule"
-    mutant = "tok-merge-longest"
-    made = run(installed, _PLANT + _PACK, mutant, REPOSITORY_GOLDENS / golden, folder)
+    site = installed(tmp_path / "site", mutant)
+    made = run(site, _PACK, REPOSITORY_GOLDENS / golden, folder)
     assert made.stdout.startswith("capsule  "), made.stdout + made.stderr
     about = json.loads((folder / "capsule.json").read_text())
-    assert about["stage"] == "tokenizer.merge"
-    assert about["cut"]["texts"][1] == 1
-    red = run(installed, _PLANT + _REPLAY, mutant, folder)
+    assert about["stage"] == stage
+    assert about["cut"]["texts"][1] == left
+    red = run(site, _REPLAY, folder)
     assert red.returncode == 1, red.stdout + red.stderr
-    assert "tokenizer.merge" in red.stdout
+    assert stage in red.stdout
     assert Capsule(folder).failures() == []
 
 

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections import Counter
 
 import pytest
 
-from conformance.mutants import run_mutants
-from conformance.mutants.run import CASES, CATALOGUE, Outcome, planted
+from conformance.mutants import judge_together, run_mutants
+from conformance.mutants.mutant import Mutant
+from conformance.mutants.planting import planted
+from conformance.mutants.run import CASES, CATALOGUE, THEMES, MutantReport, Outcome, theme_of
+from conformance.mutants.weaker import CLOSE, COSINE, TEXT, TOP_5, notices
 from engine.errors import LockstepError, RequestError
+
+BY_ID = {mutant.id: mutant for mutant in CATALOGUE}
 
 
 def test_every_mutant_applies_to_the_code_as_it_is_and_changes_it() -> None:
-    assert len(CATALOGUE) >= 30
+    assert len(CATALOGUE) >= 125
     for mutant in CATALOGUE:
         assert mutant.old != mutant.new
         compile(planted(mutant), mutant.file, "exec")
@@ -21,8 +27,10 @@ def test_every_mutant_applies_to_the_code_as_it_is_and_changes_it() -> None:
 
 def test_mutants_have_names_of_their_own_and_say_where_they_come_from() -> None:
     assert max(Counter(m.id for m in CATALOGUE).values()) == 1
+    assert max(Counter((m.file, m.old, m.new) for m in CATALOGUE).values()) == 1
     assert {m.family for m in CATALOGUE} == set(CASES)
     assert all(m.fault and m.source and m.expected for m in CATALOGUE)
+    assert {theme_of(m) for m in CATALOGUE} == set(THEMES)
 
 
 def test_a_fault_that_no_longer_applies_is_an_error_not_a_pass() -> None:
@@ -31,14 +39,38 @@ def test_a_fault_that_no_longer_applies_is_an_error_not_a_pass() -> None:
         planted(stale)
 
 
+def test_two_faults_of_one_line_are_refused_not_planted_as_one() -> None:
+    """The second would silently be missing, and its survival would look like blindness."""
+    with pytest.raises(LockstepError, match="no longer applies"):
+        planted(BY_ID["activation-gelu"], BY_ID["gate-up-swapped"])
+
+
 def test_a_mutant_that_cannot_be_judged_is_neither_killed_nor_missed() -> None:
-    broken = Outcome(CATALOGUE[0], False, (), "-", (), 0.0, error="RuntimeError: no")
+    broken = Outcome(CATALOGUE[0], False, (), "-", frozenset(), 0.0, error="RuntimeError: no")
+    report = MutantReport([broken])
     assert not broken.blamed_right
+    assert report.exit_status == 2
+
+
+def test_a_survivor_stays_in_the_denominator_and_is_listed() -> None:
+    survivor = Outcome(CATALOGUE[0], False, (), "-", frozenset({TEXT}), 0.0)
+    report = MutantReport([survivor])
+    document = report.to_json()
+    assert report.exit_status == 1
+    assert document["survivors"] == [CATALOGUE[0].id]
+    assert len(document["mutants"]) == 1
+    assert document["weaker_checks"] == {TEXT: 1, TOP_5: 0, COSINE: 0, CLOSE: 0}
 
 
 def test_an_unknown_family_is_refused() -> None:
     with pytest.raises(RequestError, match="no mutants of the family 'gpt5'; there are llama"):
         run_mutants("gpt5", print)
+
+
+def test_weaker_checks_hold_nothing_against_the_engine_as_it_is() -> None:
+    """Whoever rejects the innocent has noticed nothing."""
+    assert notices("llama-gqa", "float32") == set()
+    assert notices("text-pieces", "float32") == set()
 
 
 @pytest.mark.timeout(900)
@@ -56,6 +88,30 @@ def test_every_mutant_is_killed_and_blamed_on_the_expected_operation(
     assert report.false_alarms == []
     document = report.to_json()
     assert len(document["mutants"]) == sum(m.family == family for m in CATALOGUE)
-    if family == "llama":
-        # The reason for all of this: cheaper checks let faults through.
-        assert min(document["weaker_checks"].values()) < len(report.outcomes)
+    # The reason for all of this: cheaper checks let faults through.
+    assert min(document["weaker_checks"].values()) < len(report.outcomes)
+
+
+@pytest.mark.parametrize(
+    ("early", "late"),
+    [
+        ("embedding-rows-shifted", "head-tied-always"),
+        ("norm-eps", "activation-gelu"),
+        ("cache-values-are-keys", "kv-heads-tiled"),
+    ],
+)
+def test_two_faults_at_once_are_both_convicted_each_at_its_own_place(early: str, late: str) -> None:
+    """Whoever stops at the first difference, or compares what has run on, finds one of them."""
+    pair: tuple[Mutant, Mutant] = BY_ID[early], BY_ID[late]
+    document = judge_together(pair)
+    places: dict[str, set[tuple[str, int]]] = {}
+    for culprit in document["culprits"]:
+        if culprit["file"] is not None:  # the engine's own loop follows from both
+            name = re.sub(r"(^|cache\.)layers\.\d+\.", r"\1", culprit["probe"])
+            places.setdefault(name, set()).add((culprit["file"], culprit["line"]))
+            assert culprit["graft_confirms"], culprit
+    assert set(places) == {name for mutant in pair for name in mutant.expected.split()}
+    first, second = (
+        {place for name in mutant.expected.split() for place in places[name]} for mutant in pair
+    )
+    assert first.isdisjoint(second)

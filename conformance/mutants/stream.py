@@ -1,0 +1,189 @@
+"""Faults on the way from ids to a text: decoding, streaming, stop strings."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from conformance.mutants.mutant import Mutant, fault
+
+_fault = partial(fault, family="tokenizer")
+
+STREAM: tuple[Mutant, ...] = (
+    _fault(
+        "tok-skip-all-added",
+        "skips every added token, and with them what clients need to see",
+        "openvinotoolkit/model_server#4168",
+        "tokenizer/tokenizer.py",
+        "{token.id for token in tokens if token.special}",
+        "{token.id for token in tokens}",
+        "tokenizer.decode tokenizer.stream",
+    ),
+    _fault(
+        "tok-skip-nothing",
+        "shows special tokens to a client that did not ask for them",
+        "openvinotoolkit/model_server#4168",
+        "tokenizer/tokenizer.py",
+        "if skip_special_tokens and token_id in self._special:",
+        "if False:",
+        "tokenizer.decode tokenizer.stream",
+    ),
+    _fault(
+        "tok-decode-ignores-bad-bytes",
+        "drops bytes that are no text instead of showing U+FFFD",
+        "antirez/ds4#815",
+        "tokenizer/decode.py",
+        '.decode("utf-8", errors="replace")',
+        '.decode("utf-8", errors="ignore")',
+        "tokenizer.decode",
+    ),
+    _fault(
+        "tok-unknown-id-crashes",
+        "fails at an id that the model has and the vocabulary lacks",
+        "pegainfer-project/pegainfer#673",
+        "tokenizer/tokenizer.py",
+        "            return None\n        return self._tokens.get(token_id)",
+        "            return None\n        return self._tokens[token_id]",
+        "tokenizer.decode tokenizer.stream",
+    ),
+    _fault(
+        "tok-stream-half-characters",
+        "turns each token into text on its own",
+        "waybarrios/vllm-mlx#109",
+        "tokenizer/decode.py",
+        "return self._decoder.decode(bytes_of(token))",
+        'return bytes_of(token).decode("utf-8", errors="replace")',
+        "tokenizer.stream",
+    ),
+    _fault(
+        "tok-stream-loses-tail",
+        "forgets what is held back when the stream ends",
+        "antirez/ds4#815",
+        "tokenizer/decode.py",
+        'text = self._decoder.decode(b"", final=True)',
+        'text = ""',
+        "tokenizer.stream",
+    ),
+    _fault(
+        "tok-stream-waits",
+        "shows nothing before the end",
+        "sgl-project/sglang#34852",
+        "tokenizer/stream.py",
+        'return "" if token is None else self._text.push(token)',
+        'self._all = getattr(self, "_all", ""); '
+        'self._all += "" if token is None else self._text.push(token); return ""',
+        "tokenizer.stream",
+    ),
+    _fault(
+        "tok-stop-beginning-leaks",
+        "sends the beginning of a stop string before it knows better",
+        "vllm-project/vllm#3574",
+        "generate/stop.py",
+        "safe = len(held) - max((stop.seen for stop in self._stops), default=0)",
+        "safe = len(held)",
+        "tokenizer.stop",
+    ),
+    _fault(
+        "tok-stop-within-pieces",
+        "looks for stop strings in each piece alone",
+        "vllm-project/vllm#3574",
+        "generate/stop.py",
+        "        held = self._held + text\n",
+        "        held = self._held + text\n"
+        "        self._stops = [_Progress(stop._stop) for stop in self._stops]\n",
+        "tokenizer.stop",
+    ),
+    _fault(
+        "tok-stop-rest-leaks",
+        "sends what follows a stop string in the same piece",
+        "vllm-project/vllm#3574",
+        "generate/stop.py",
+        "return held[: end - found[0]]",
+        "return held[: end - found[0]] + held[end:]",
+        "tokenizer.stop",
+    ),
+    _fault(
+        "tok-stop-no-restart",
+        "starts afresh after a mismatch and misses overlapping beginnings",
+        "vllm-project/vllm#3574",
+        "generate/stop.py",
+        "seen = self._shorter[seen]",
+        "seen = 0",
+        "tokenizer.stop",
+    ),
+    _fault(
+        "tok-decode-by-character",
+        "spells an added token character by character where it leaves the byte alphabet",
+        "tokenizers, ByteLevel",
+        "tokenizer/alphabet.py",
+        "return bytes([_BYTE_OF[character] for character in token])",
+        'return b"".join(bytes([_BYTE_OF[c]]) if c in _BYTE_OF else c.encode() for c in token)',
+        "tokenizer.decode tokenizer.stream",
+    ),
+    _fault(
+        "tok-decode-strips",
+        "strips the text's first space",
+        "huggingface/transformers#22710",
+        "tokenizer/decode.py",
+        'return b"".join(map(bytes_of, tokens)).decode("utf-8", errors="replace")',
+        'return b"".join(map(bytes_of, tokens)).decode("utf-8", errors="replace").lstrip(" ")',
+        "tokenizer.decode",
+    ),
+    _fault(
+        "tok-stream-glues-words",
+        "strips the space at the beginning of each piece",
+        "abetlen/llama-cpp-python#1375",
+        "tokenizer/stream.py",
+        'return "" if token is None else self._text.push(token)',
+        'return "" if token is None else self._text.push(token).lstrip(" ")',
+        "tokenizer.stream",
+    ),
+    _fault(
+        "tok-stream-window-open",
+        "holds everything back while the end is no whole character",
+        "sgl-project/sglang#34852",
+        "tokenizer/decode.py",
+        "return self._decoder.decode(bytes_of(token))",
+        'self._open = getattr(self, "_open", b"") + bytes_of(token)\n'
+        '        if self._open.decode("utf-8", errors="replace").endswith("\\ufffd"):\n'
+        '            return ""\n'
+        '        done, self._open = self._open, b""\n'
+        "        return self._decoder.decode(done)",
+        "tokenizer.stream",
+    ),
+    _fault(
+        "tok-stream-shows-special",
+        "hides special tokens from a whole text and shows them in a stream",
+        "mistralai/mistral-inference#162",
+        "tokenizer/tokenizer.py",
+        "lambda token_id: self._spelled(token_id, skip_special_tokens), self.decoder.stream()",
+        "lambda token_id: self._spelled(token_id, False), self.decoder.stream()",
+        "tokenizer.stream",
+    ),
+    _fault(
+        "tok-stop-kept-in-the-text",
+        "shows the stop string itself",
+        "SharpAI/SwiftLM#126",
+        "generate/stop.py",
+        "return held[: end - found[0]]",
+        "return held[:end]",
+        "tokenizer.stop",
+    ),
+    _fault(
+        "tok-stop-first-alone",
+        "looks for the first stop string only",
+        "vllm-project/vllm#3672",
+        "generate/stop.py",
+        "for stop in sorted(set(stops), key=lambda s: (-len(s), s))]",
+        "for stop in sorted(set(stops), key=lambda s: (-len(s), s))[:1]]",
+        "tokenizer.stop",
+    ),
+    _fault(
+        "tok-stop-loses-tail",
+        "forgets what was held back as the beginning of a stop string that never came",
+        "vllm-project/vllm#3574",
+        "generate/stop.py",
+        'held, self._held = self._held, ""\n        return held',
+        'held, self._held = self._held, ""\n        return ""',
+        "tokenizer.stop",
+    ),
+)
