@@ -95,7 +95,9 @@ def model_checks(session: pytest.Session) -> list[pytest.Item]:
         raise pytest.UsageError(str(error)) from None
     model, device, dtype = (option(f"--lockstep-{o}") for o in ("model", "device", "dtype"))
     about = f"{Path(model).name}, {device}, {dtype}"
-    checks: ModelChecks = ModelChecks.from_parent(session, name=f"lockstep[{about}]")
+    checks: ModelChecks = ModelChecks.from_parent(
+        session, name=f"lockstep[{about}]", nodeid=f"lockstep[{about}]"
+    )
     golden = option("--lockstep-golden")
     checks.matrix = Matrix(model, golden, device, dtype, make, session.config)
     items = checks.collect()
