@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +18,7 @@ from conformance.capsule.failure import Failure, Schedule, failure_of, shortest
 from conformance.capsule.replay import Capsule
 from conformance.golden import Golden
 from conformance.lockstep import everywhere, nowhere, walk
-from conformance.verdict import Culprit, Trial, trial
+from conformance.verdict import Culprit, Trial, shorten, trial
 from engine.errors import LockstepError
 from engine.generate.engine import DTYPES
 
@@ -113,14 +114,15 @@ def _write(
         schedule=list(schedule),
         probe=failure.probe,
         probe_here=here,
-        file=culprit and culprit.file,
+        file=shorten(culprit.file) if culprit and culprit.file else None,
         line=culprit and culprit.line,
     )
     notes = [f"{failure.probe} is {here} here, fed in steps of {', '.join(map(str, schedule))}."]
     if cut.layer is not None and cut.layer > 0:
         notes.append("The embedding table holds that layer's input, a row for each token.")
     if not (draft / "golden" / "model.safetensors").exists() and cut.layer is None:
-        notes.append(f"Layers and heads are whole: the weights are taken from the model {model}.")
+        named = json.loads((draft / "golden" / "manifest.json").read_text())["checkpoint"]
+        notes.append(f"Layers and heads are whole: the weights are taken from the model {named}.")
     others = sorted({c.finding.probe for c in found.culprits} - {failure.probe}, key=golden.order)
     if others:
         notes.append(f"The same run also blames {', '.join(others)}.")

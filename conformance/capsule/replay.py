@@ -18,7 +18,7 @@ from conformance.generation import answer
 from conformance.golden import Golden, read_manifest, verify_hashes
 from conformance.report import TextTrial
 from conformance.text import check_text
-from conformance.verdict import Trial, trial
+from conformance.verdict import Trial, shorten, trial
 from engine.assets import KNOWN
 from engine.errors import LockstepError, ModelFileError
 from engine.generate.engine import DTYPES
@@ -77,7 +77,7 @@ class Capsule:
                 for f in verdict.findings
             ]
         if verdict.culprits:
-            places = [f"  {c.file}:{c.line}" if c.file else "" for c in verdict.culprits]
+            places = [f"  {shorten(c.file)}:{c.line}" if c.file else "" for c in verdict.culprits]
             found = zip(verdict.culprits, places, strict=True)
             return [f"culprit  {c.finding}{place}" for c, place in found]
         return str(verdict).splitlines()
