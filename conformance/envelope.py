@@ -22,6 +22,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -30,6 +31,7 @@ from torch import Tensor
 K = {"lockstep": 2.0, "free": 3.0}
 
 _TINY = torch.finfo(torch.float64).tiny
+_BLOCK = 2**20  # numbers that are compared at once
 
 
 @dataclass(frozen=True)
@@ -100,23 +102,40 @@ def row_errors(value: Tensor, truth: Tensor, scale: Tensor | None = None) -> Row
     `scale` is that of each row, the truth's largest magnitude by default. A row whose truth is zero
     throughout has none: any error in it is beyond every allowance.
     """
+    if scale is None:
+        scale = truth.abs().masked_fill(truth == -torch.inf, 0.0).amax(-1)
+    lead, width = value.shape[:-1], value.shape[-1]
+    rows = value.reshape(-1, width)
+    truths = truth.expand(value.shape).reshape(-1, width)
+    scales = scale.expand(lead).reshape(-1).double().clamp(min=_TINY)
+    # Block by block: float64 copies of long attention rows would not fit beside a real model.
+    size = max(1, _BLOCK // width)
+    blocks = zip(rows.split(size), truths.split(size), scales.split(size), strict=True)
+    kinds = [torch.cat(parts).view(lead) for parts in zip(*map(_errors, blocks), strict=True)]
+    return RowErrors(*kinds)
+
+
+def _errors(block: tuple[Tensor, Tensor, Tensor]) -> tuple[Tensor, ...]:
+    """The fields of RowErrors for rows of values and truths [n, row] with scales [n]."""
+    value, truth, scale = block
     value, truth = value.double(), truth.double()
     masked = truth == -torch.inf
+    truth = truth.masked_fill(masked, 0.0)
+    error = value.masked_fill(masked, 0.0) - truth
     count = (~masked).sum(-1).clamp(min=1).double()
-    if masked.any():
-        value = value.masked_fill(masked, 0.0)
-        truth = truth.masked_fill(masked, 0.0)
-    if scale is None:
-        scale = truth.abs().amax(-1)
-    scale = scale.double().clamp(min=_TINY)
-    error = value - truth
     length = truth.square().sum(-1).sqrt().clamp(min=_TINY)
-    return RowErrors(
-        largest=error.abs().amax(-1) / scale,
-        rms=(error.square().sum(-1) / count).sqrt() / scale,
-        along=((error * truth).sum(-1) / length).abs() / count.sqrt() / scale,
-        count=count.expand(error.shape[:-1]),
+    return (
+        error.abs().amax(-1) / scale,
+        (error.square().sum(-1) / count).sqrt() / scale,
+        ((error * truth).sum(-1) / length).abs() / count.sqrt() / scale,
+        count,
     )
+
+
+def largest_at(rows: Tensor) -> tuple[int, ...]:
+    """The place of a tensor's largest number, one index per axis."""
+    # torch.unravel_index does this too, and imports sympy for seconds on its first call.
+    return tuple(int(i) for i in np.unravel_index(int(rows.argmax()), rows.shape))
 
 
 def half_step(dtype: torch.dtype) -> float:

@@ -67,22 +67,22 @@ class Golden:
 
     @cached_property
     def trace(self) -> Mapping[str, Tensor]:
-        """Truth by probe, float64."""
+        """Truth by probe, as it is stored; the file is mapped, not read."""
         return self._tensors("trace.safetensors")
 
     @cached_property
     def scales(self) -> Mapping[str, Tensor]:
-        """Scales of rows by probe, where they are not the truth's largest magnitudes; float64."""
+        """Scales of rows by probe, where they are not the truth's largest magnitudes."""
         return self._tensors("scales.safetensors")
 
     def load(self) -> None:
-        """Reads all tensors now, before torch function modes of a candidate could meddle with that."""
+        """Opens the tensors now, before torch function modes of a candidate could meddle with that."""
         _ = self.trace, self.scales
 
     def _tensors(self, name: str) -> Mapping[str, Tensor]:
         path = self.folder / name
         try:
-            return {probe: tensor.double() for probe, tensor in load_file(path).items()}
+            return load_file(path)
         except SafetensorError as error:
             raise ModelFileError(f"{path} cannot be read: {error}; {remake(self.case)}") from None
 
@@ -115,10 +115,10 @@ class Golden:
             return self.truth("logits", stop - 1, stop).argmax(-1)
         whole = self.trace[probe]
         if probe.startswith("cache."):
-            return whole[..., :stop, :]
+            return whole[..., :stop, :].double()
         if probe.endswith((".scores", ".weights")):
-            return whole[..., start:stop, :stop]
-        return whole[..., start:stop, :]
+            return whole[..., start:stop, :stop].double()
+        return whole[..., start:stop, :].double()
 
     def scale(self, probe: str, start: int, stop: int) -> Tensor | None:
         """The scales of those tokens' rows; None where the truth's largest magnitude is the scale."""

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from conformance.candidate import Candidate, Level
-from conformance.envelope import RowErrors, row_errors
+from conformance.envelope import RowErrors, largest_at, row_errors
 from conformance.golden import Golden
 from engine.errors import LockstepError
 
@@ -217,7 +217,7 @@ def _lets_through(scores: Tensor, truth: Tensor) -> bool:
 
 def _worst(value: Tensor, truth: Tensor, errors: Tensor, count: int = 3) -> tuple[Element, ...]:
     """The elements furthest off, of the row that is: where two tensors differ, to be looked at."""
-    row = torch.unravel_index(errors.argmax(), errors.shape)
+    row = largest_at(errors)
     got, expected = value[row].double(), truth.expand_as(value)[row]
     off = (got - expected).abs().masked_fill(expected == -torch.inf, -1.0)
     return tuple(

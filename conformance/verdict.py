@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from conformance.candidate import Candidate, Level
-from conformance.envelope import Envelope
+from conformance.envelope import Envelope, largest_at
 from conformance.golden import Golden
 from conformance.lockstep import (
     Choice,
@@ -203,7 +203,7 @@ def _standing(m: Measurement, shares: Tensor, total: int, before: Standing | Non
 
 def _at_worst_row(m: Measurement, shares: Tensor, envelope: Envelope) -> Finding:
     assert m.errors is not None
-    row = torch.unravel_index(shares.argmax(), shares.shape)
+    row = largest_at(shares)
     kinds = envelope.kinds(m.probe, m.errors)
     kind = max(kinds, key=lambda k: float(kinds[k][0][row] / kinds[k][1][row]))
     error, allowed = kinds[kind]
