@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 from conformance.candidate import Candidate, Level, said
@@ -16,7 +17,7 @@ from conformance.golden import Golden
 from conformance.lockstep import Choice
 from conformance.text import TextFinding
 from conformance.verdict import disagreements
-from engine.errors import LockstepError, RequestError
+from engine.errors import LockstepError, ModelFileError, RequestError
 
 T = TypeVar("T")
 
@@ -47,11 +48,12 @@ def answer(
     count = golden.schedule[0]
     prompt, expected = golden.ids[:count].tolist(), golden.ids[count:].tolist()
     findings = []
+    ask = partial(_ask, known_to_diverge=known_to_diverge)
     follows, excused = False, known_to_diverge
     with_ids = level > Level.L0
-    chosen = _ask(candidate.greedy, prompt, len(expected)) if with_ids else None
+    chosen = ask(candidate.greedy, prompt, len(expected)) if with_ids else None
     if chosen == expected:  # and again: an answer must not depend on the one before
-        chosen = _ask(candidate.greedy, prompt, len(expected))
+        chosen = ask(candidate.greedy, prompt, len(expected))
     if chosen is None:
         excused = excused or _passes_a_tie(golden, envelope)
     elif chosen != expected:
@@ -63,10 +65,10 @@ def answer(
     if "text" not in golden.manifest:
         return Answer(tuple(findings), None, follows)
     text, continuation = str(golden.manifest["text"]), golden.manifest["continuation"]
-    ids = _ask(candidate.encode, text) if with_ids else None
+    ids = ask(candidate.encode, text) if with_ids else None
     if ids is not None and ids != prompt:
         findings.append(TextFinding("tokenizer.encode", text, prompt, ids))
-    words = _ask(candidate.text, text, len(expected))
+    words = ask(candidate.text, text, len(expected))
     if words is not None and words != continuation:
         follows = follows or known_to_diverge
         if not excused:
@@ -74,14 +76,18 @@ def answer(
     return Answer(tuple(findings), words, follows)
 
 
-def _ask(question: Callable[..., T | None], *arguments: Any) -> T | str | None:
+def _ask(
+    question: Callable[..., T | None], *arguments: Any, known_to_diverge: bool
+) -> T | str | None:
     """What the candidate answers, or the error that it raised instead, in words."""
     try:
         return question(*arguments)
     except RequestError as error:
         return said(error)
-    except LockstepError:  # a tokenizer it refuses, a server that is away: no wrong answers
-        raise
+    except LockstepError as error:  # a tokenizer it refuses, a server that is away: no answers
+        if not known_to_diverge or isinstance(error, ModelFileError):
+            raise
+        return said(error)  # logits that are not finite, and the trial has named whose they are
     except Exception as error:
         return said(error)
 
