@@ -104,20 +104,21 @@ def row_errors(value: Tensor, truth: Tensor, scale: Tensor | None = None) -> Row
     """
     if scale is None:
         scale = truth.abs().masked_fill(truth == -torch.inf, 0.0).amax(-1)
+    scale = scale.double().clamp(min=_TINY)
+    if value.numel() <= _BLOCK:
+        return RowErrors(*_errors(value, truth, scale))
+    # Block by block: float64 copies of long attention rows would not fit beside a real model.
     lead, width = value.shape[:-1], value.shape[-1]
     rows = value.reshape(-1, width)
     truths = truth.expand(value.shape).reshape(-1, width)
-    scales = scale.expand(lead).reshape(-1).double().clamp(min=_TINY)
-    # Block by block: float64 copies of long attention rows would not fit beside a real model.
+    scales = scale.expand(lead).reshape(-1)
     size = max(1, _BLOCK // width)
-    blocks = zip(rows.split(size), truths.split(size), scales.split(size), strict=True)
-    kinds = [torch.cat(parts).view(lead) for parts in zip(*map(_errors, blocks), strict=True)]
-    return RowErrors(*kinds)
+    blocks = map(_errors, rows.split(size), truths.split(size), scales.split(size))
+    return RowErrors(*(torch.cat(parts).view(lead) for parts in zip(*blocks, strict=True)))
 
 
-def _errors(block: tuple[Tensor, Tensor, Tensor]) -> tuple[Tensor, ...]:
-    """The fields of RowErrors for rows of values and truths [n, row] with scales [n]."""
-    value, truth, scale = block
+def _errors(value: Tensor, truth: Tensor, scale: Tensor) -> tuple[Tensor, ...]:
+    """The fields of RowErrors for values [..., row], their truths and scales, which may lack the batch."""
     value, truth = value.double(), truth.double()
     masked = truth == -torch.inf
     truth = truth.masked_fill(masked, 0.0)
@@ -128,7 +129,7 @@ def _errors(block: tuple[Tensor, Tensor, Tensor]) -> tuple[Tensor, ...]:
         error.abs().amax(-1) / scale,
         (error.square().sum(-1) / count).sqrt() / scale,
         ((error * truth).sum(-1) / length).abs() / count.sqrt() / scale,
-        count,
+        count.expand(value.shape[:-1]),
     )
 
 

@@ -50,7 +50,19 @@ class Measurement:
     start: int  # position of the first token that is shown
     errors: RowErrors | None = None
     problem: str | None = None
-    worst: tuple[Element, ...] = ()  # the elements furthest off in the row furthest off
+    row: tuple[Tensor, Tensor] | None = None  # the row furthest off: got, expected
+
+    def elements(self, count: int = 3) -> tuple[Element, ...]:
+        """The elements furthest off in the row furthest off: where two tensors differ, to be looked at."""
+        if self.row is None:
+            return ()
+        got, expected = (numbers.double().cpu() for numbers in self.row)
+        off = (got - expected).abs().masked_fill(expected == -torch.inf, -1.0)
+        return tuple(
+            Element(int(i), float(got[i]), float(expected[i]))
+            for i in off.topk(min(count, len(off))).indices
+            if off[i] > 0
+        )
 
 
 @dataclass(frozen=True)
@@ -180,10 +192,9 @@ class _Watch:
         elif probe.endswith(".scores") and _lets_through(value, truth):
             self._report(probe, problem="lets a masked place into the softmax")
         else:
-            worst = _worst(value, known, errors.largest)
-            self.result.measurements.append(
-                Measurement(probe, self.step, start, errors, worst=worst)
-            )
+            row = largest_at(errors.largest)
+            pair = value[row].clone(), known.expand_as(value)[row].clone()
+            self.result.measurements.append(Measurement(probe, self.step, start, errors, row=pair))
         if probe in ("logits", "logprobs"):
             said = (known > -torch.inf).expand_as(value).any(-1)[0]
             self._compare_choices(
@@ -213,18 +224,6 @@ def _lets_through(scores: Tensor, truth: Tensor) -> bool:
     """Whether a place that the truth masks could still weigh something."""
     weighs = ~(scores <= truth.amax(-1, keepdim=True) - _GONE)
     return bool((weighs & (truth == -torch.inf)).any())
-
-
-def _worst(value: Tensor, truth: Tensor, errors: Tensor, count: int = 3) -> tuple[Element, ...]:
-    """The elements furthest off, of the row that is: where two tensors differ, to be looked at."""
-    row = largest_at(errors)
-    got, expected = value[row].double(), truth.expand_as(value)[row]
-    off = (got - expected).abs().masked_fill(expected == -torch.inf, -1.0)
-    return tuple(
-        Element(int(i), float(got[i]), float(expected[i]))
-        for i in off.topk(min(count, len(off))).indices
-        if off[i] > 0
-    )
 
 
 def chunks(total: int, size: int, then_single: int) -> list[int]:

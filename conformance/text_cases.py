@@ -13,17 +13,21 @@ from conformance import text_vocabularies
 class TextCase:
     """A tokenizer, what is asked of it, and nothing about the answers.
 
-    `sequences` are ids to decode, `stops` pairs of a text and its stop strings, `chats` the
-    arguments of a chat template.
+    `more_sequences` are ids to decode besides the broken characters of every vocabulary, `stops`
+    pairs of a text and its stop strings, `chats` the arguments of a chat template.
     """
 
     name: str
     tokenizer: Callable[[], dict[str, Any]]
     config: Mapping[str, Any]
     texts: tuple[str, ...]
-    sequences: tuple[tuple[int, ...], ...] = ()
+    more_sequences: tuple[tuple[int, ...], ...] = ()
     stops: tuple[tuple[str, tuple[str, ...]], ...] = ()
     chats: tuple[Mapping[str, Any], ...] = ()
+
+    @property
+    def sequences(self) -> tuple[tuple[int, ...], ...]:
+        return _broken_characters(self.tokenizer()) + self.more_sequences
 
 
 _TEXTS = (
@@ -132,9 +136,8 @@ def _config(template: Any, **tokens: str) -> dict[str, Any]:
     }
 
 
-def _broken_characters(vocab_of: Callable[[], dict[str, Any]]) -> tuple[tuple[int, ...], ...]:
+def _broken_characters(definition: dict[str, Any]) -> tuple[tuple[int, ...], ...]:
     """Return ids that spell bytes which are no text, each byte a token of its own."""
-    definition = vocab_of()
     vocab, alphabet = definition["model"]["vocab"], text_vocabularies.byte_alphabet()
     (first, *_) = definition["added_tokens"]
 
@@ -164,7 +167,7 @@ def _case(
         tokenizer,
         config,
         _TEXTS + texts,
-        _broken_characters(tokenizer) + more_sequences,
+        more_sequences,
         _STOPS,
         _CHATS,
     )

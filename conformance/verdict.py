@@ -215,7 +215,7 @@ def _at_worst_row(m: Measurement, shares: Tensor, envelope: Envelope) -> Finding
         error=float(error[row]),
         allowance=float(allowed[row]),
         kind=kind,
-        worst=m.worst,
+        worst=m.elements(),
     )
 
 
