@@ -84,7 +84,8 @@ def _draw(draw: random.Random, prompt: int, pads: Sequence[int]) -> Variant:
         attention=draw.choice(("eager", "sdpa")),
         threads=draw.choice((1, 2)),
         batch=draw.choice((1, 2, 3, 5)),
-        chunk=draw.choice((None, *range(1, min(prompt, 40)))),
+        # Down to single tokens, but no prompt in more than a few dozen steps.
+        chunk=draw.choice((None, *range(max(1, prompt // 25), prompt))),
         pad=draw.choice(pads),
         split_k=draw.choice((1, 1, 2, 3, 4)),
         permute=draw.choice((None, draw.randrange(1000, 2**31))),
