@@ -52,8 +52,13 @@ def failure_of(trial: Trial) -> Failure:
 
 
 def _kind(problem: str | None) -> str | None:
-    """A problem without its numbers: shapes, positions and lines differ in what was cut."""
-    return None if problem is None else re.sub(r"[\d.,() ]+", " ", problem)
+    """A problem without its numbers: shapes, positions and lines differ in what was cut.
+
+    Values that are not finite are wrong values: memory that nobody filled shows either.
+    """
+    if problem is None or problem.startswith("is not finite"):
+        return None
+    return re.sub(r"[\d.,() ]+", " ", problem)
 
 
 def shortest(original: Schedule, shows: Callable[[Schedule], bool]) -> Schedule:

@@ -37,7 +37,10 @@ def pack_operation(
         return failure.shown_by(trial(candidate, golden, dtype, schedule, run.level))
 
     schedule = shortest(found.schedule, shows)
-    for cut in _cuts(golden, failure, sum(schedule), min(run.level, candidate.level)):
+    level = min(run.level, candidate.level)
+    # A cache has room for all of a golden's tokens, and some faults show only where room is left.
+    lengths = [n for n in (sum(schedule), sum(schedule) + 1) if n <= len(golden.ids)]
+    for cut in (cut for n in lengths for cut in _cuts(golden, failure, n, level)):
         for path in draft.iterdir():
             shutil.rmtree(path) if path.is_dir() else path.unlink()
         try:

@@ -36,6 +36,20 @@ class Broken(Candidate):
         return self.inner.locate(probe)
 
 
+class Roomy(Broken):
+    """Is wrong as long as the cache has room for more."""
+
+    def begin(self, capacity: int) -> None:
+        super().begin(capacity)
+        self.capacity = capacity
+
+    def step(self, ids: Tensor, tap: Tap) -> None:
+        self.room = self.capacity - self.position - len(ids)
+        super().step(
+            ids, lambda p, v: tap(p, _scaled(v) if p.startswith("cache.") and self.room else v)
+        )
+
+
 class Deaf(Broken):
     """Feeds itself each prompt's last token again, whatever it chose."""
 
@@ -83,5 +97,6 @@ late = _made(_late)
 one_layer = _made(_one_layer)
 decoding = _made(_decoding)
 shallow = _made(_logits, Level.L3)
+roomy = _made(_sound, kind=Roomy)
 deaf = _made(_sound, kind=Deaf)
 sound = _made(_sound)

@@ -8,20 +8,21 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from safetensors.torch import load_file
 
 from conformance.capsule import Capsule, Packer
 from conformance.capsule.cut import one_group, one_layer, write
-from conformance.capsule.failure import Schedule, shortest
+from conformance.capsule.failure import Schedule, failure_of, shortest
 from conformance.check import run_check
 from conformance.engine_candidate import candidates
 from conformance.golden import REPOSITORY_GOLDENS, Golden, read_manifest, write_manifest
 from conformance.mutants.run import CATALOGUE, planted
 from conformance.report import TextTrial
-from conformance.verdict import trial
+from conformance.verdict import Finding, Trial, trial
 from engine.errors import LockstepError, ModelFileError, RequestError
 from engine.generate.engine import DTYPES
 
@@ -147,6 +148,29 @@ def test_a_fault_far_into_the_text_keeps_the_tokens_before_it(tmp_path: Path) ->
     assert about["probe"] == "layers.0.attn.context"
     assert Capsule(tmp_path / "c").failures()
     assert mended(tmp_path / "c") == []
+
+
+def test_a_fault_that_needs_room_in_the_cache_keeps_some(tmp_path: Path) -> None:
+    """A cache as large as the tokens fed would hide it."""
+    about = packed(tmp_path / "c", "roomy")
+    assert about["schedule"] == [1]
+    assert about["cut"]["tokens"] == [27, 2]
+    assert Capsule(tmp_path / "c").failures()
+    assert mended(tmp_path / "c") == []
+
+
+def test_values_that_are_not_finite_are_wrong_values_like_others() -> None:
+    """What stands in memory that nobody filled is a number in one run and NaN in the next."""
+    wrong, nan, shape, other = (
+        Finding("cache.layers.0.k", 1, problem=problem)
+        for problem in (None, "is not finite, first at position 3", "has the shape (1, 2)", "is x")
+    )
+    for found, again, same in [(wrong, nan, True), (nan, wrong, True), (shape, other, False)]:
+        first, second = (
+            SimpleNamespace(culprits=[SimpleNamespace(finding=f)], propagated=[], disagreements=[])
+            for f in (found, again)
+        )
+        assert failure_of(cast("Trial", first)).shown_by(cast("Trial", second)) == same
 
 
 def test_a_fault_of_decode_steps_keeps_two_steps(tmp_path: Path) -> None:
