@@ -55,9 +55,18 @@ def level_of(probe: str) -> Level:
     return {"next_id": Level.L1, "logprobs": Level.L2, "logits": Level.L3}.get(probe, Level.L4)
 
 
+_LAYER = re.compile(r"(cache\.)?layers\.(\d+)\.")
+
+
 def operation(probe: str) -> str:
     """A probe's name without the layer's number: `attn.q_rope`, `cache.k`, `logits`."""
-    return re.sub(r"(^|cache\.)layers\.\d+\.", r"\1", probe)
+    return _LAYER.sub(r"\1", probe)
+
+
+def layer_of(probe: str) -> int | None:
+    """The layer that a probe belongs to, of the decoder or of the cache."""
+    found = _LAYER.match(probe)
+    return int(found[2]) if found else None
 
 
 class Tap(Protocol):
@@ -69,6 +78,10 @@ class Tap(Protocol):
     """
 
     def __call__(self, probe: str, value: Tensor) -> Tensor: ...
+
+
+class UnavailableError(LockstepError):
+    """A candidate cannot be asked, as its server is away: nothing is known of it, good or bad."""
 
 
 @dataclass(frozen=True)

@@ -8,16 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, TypeVar
 
-from conformance.candidate import Candidate, Level, said
+from conformance.candidate import Candidate, Level, UnavailableError, said
 from conformance.envelope import Envelope
 from conformance.golden import Golden
 from conformance.lockstep import Choice
 from conformance.text import TextFinding
 from conformance.verdict import disagreements
-from engine.errors import LockstepError, ModelFileError, RequestError
+from engine.errors import ModelFileError
 
 T = TypeVar("T")
 
@@ -48,12 +47,11 @@ def answer(
     count = golden.schedule[0]
     prompt, expected = golden.ids[:count].tolist(), golden.ids[count:].tolist()
     findings = []
-    ask = partial(_ask, known_to_diverge=known_to_diverge)
     follows, excused = False, known_to_diverge
     with_ids = level > Level.L0
-    chosen = ask(candidate.greedy, prompt, len(expected)) if with_ids else None
+    chosen = _ask(candidate.greedy, prompt, len(expected)) if with_ids else None
     if chosen == expected:  # and again: an answer must not depend on the one before
-        chosen = ask(candidate.greedy, prompt, len(expected))
+        chosen = _ask(candidate.greedy, prompt, len(expected))
     if chosen is None:
         excused = excused or _passes_a_tie(golden, envelope)
     elif chosen != expected:
@@ -65,11 +63,11 @@ def answer(
     if "text" not in golden.manifest:
         return Answer(tuple(findings), None, follows)
     text, continuation = str(golden.manifest["text"]), golden.manifest["continuation"]
-    ids = ask(candidate.encode, text) if with_ids else None
+    ids = _ask(candidate.encode, text) if with_ids else None
     if ids is not None and ids != prompt:
         findings.append(TextFinding("tokenizer.encode", text, prompt, ids))
         excused = True  # what it says of another prompt than the reference's follows from that
-    words = ask(candidate.text, text, len(expected))
+    words = _ask(candidate.text, text, len(expected))
     if words is not None and words != continuation:
         follows = follows or known_to_diverge
         if not excused:
@@ -77,18 +75,12 @@ def answer(
     return Answer(tuple(findings), words, follows)
 
 
-def _ask(
-    question: Callable[..., T | None], *arguments: Any, known_to_diverge: bool
-) -> T | str | None:
+def _ask(question: Callable[..., T | None], *arguments: Any) -> T | str | None:
     """What the candidate answers, or the error that it raised instead, in words."""
     try:
         return question(*arguments)
-    except RequestError as error:
-        return said(error)
-    except LockstepError as error:  # a tokenizer it refuses, a server that is away: no answers
-        if not known_to_diverge or isinstance(error, ModelFileError):
-            raise
-        return said(error)  # logits that are not finite, and the trial has named whose they are
+    except (ModelFileError, UnavailableError):  # a tokenizer that it refuses, a server that is away
+        raise
     except Exception as error:
         return said(error)
 

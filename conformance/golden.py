@@ -36,7 +36,7 @@ _KEYS = {
     "text": {"case", "command", "files", "versions"},
     "decisions": {"case", "command", "files", "versions"},
     "model": {"case", "checkpoint", "command", "files", "versions"}
-    | {"ids", "prompt_tokens", "probes", "watch", "margins"},
+    | {"ids", "prompt_tokens", "greedy", "probes", "watch", "margins"},
 }
 _DERIVED = ("logprobs", "next_id")  # from the stored logits
 REPOSITORY_GOLDENS = Path(__file__).resolve().parents[1] / "golden"

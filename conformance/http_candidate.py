@@ -15,7 +15,7 @@ from urllib.request import HTTPError, Request, urlopen
 
 import torch
 
-from conformance.candidate import Candidate, Level, Tap
+from conformance.candidate import Candidate, Level, Tap, UnavailableError
 from engine.errors import LockstepError
 from engine.files import read_json
 
@@ -81,15 +81,15 @@ class HttpCandidate(Candidate):
             with urlopen(Request(url, body, headers), timeout=300) as answer:  # noqa: S310
                 return dict(json.load(answer)[key][0])
         except HTTPError as error:
-            kind = _RefusedError if error.code in (400, 404, 422) else LockstepError
+            kind = _RefusedError if error.code in (400, 404, 422) else UnavailableError
             raise kind(f"{url} answers {error.code}: {error.read(300)!r}") from None
         except (OSError, HTTPException) as error:
-            raise LockstepError(f"{url} cannot be reached, see LOCKSTEP_URL: {error}") from None
+            raise UnavailableError(f"{url} cannot be reached, see LOCKSTEP_URL: {error}") from None
         except (ValueError, LookupError, TypeError):
-            raise LockstepError(f"{url} does not answer as the OpenAI API does") from None
+            raise UnavailableError(f"{url} does not answer as the OpenAI API does") from None
 
 
-class _RefusedError(LockstepError):
+class _RefusedError(UnavailableError):
     """The server understood the request and will not serve it."""
 
 

@@ -15,10 +15,9 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from conformance.candidate import Candidate, Level
+from conformance.candidate import Candidate, Level, UnavailableError
 from conformance.envelope import RowErrors, largest_at, row_errors
 from conformance.golden import Golden
-from engine.errors import LockstepError
 
 HandOn = Callable[[str], bool]
 _GONE = 110.0  # so far below a row's best score nothing is left of it: exp(-104) is 0 in float32
@@ -106,7 +105,7 @@ def walk(
         problem = "was never shown"
         try:
             candidate.step(golden.ids[start:stop], watch)
-        except LockstepError:
+        except UnavailableError:
             raise
         except Exception as error:  # whatever a foreign engine raises is its fault, not the suite's
             where = traceback.extract_tb(error.__traceback__)[-1]

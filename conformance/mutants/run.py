@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.table import Table
 
+from conformance.candidate import operation
 from conformance.mutants.attention import ATTENTION
 from conformance.mutants.cache import CACHE
 from conformance.mutants.chat import CHAT
@@ -213,7 +213,7 @@ def _judge(mutants: Sequence[Mutant], run: _Run) -> _Verdict:
     from conformance.mutants.weaker import notices
 
     document = report.to_json()
-    blamed = tuple(dict.fromkeys(_operation(c["probe"]) for c in document["culprits"]))
+    blamed = tuple(dict.fromkeys(operation(c["probe"]) for c in document["culprits"]))
     level = "-" if report.conforms else _level(report)
     seconds = time.monotonic() - start  # of the suite: what the weaker checks take is not its own
     noticed = frozenset(notices(run.models, run.dtype))
@@ -268,11 +268,6 @@ def _level(report: Report) -> str:
             in_words = bool(stages & _TEXT_STAGES) or said.answer is not None
             levels.add(Level.L0 if in_words else Level.L1)
     return min(levels).name
-
-
-def _operation(probe: str) -> str:
-    """A probe's name without the layer's number: `attn.q_rope`, `cache.k`, `logits`."""
-    return re.sub(r"(^|cache\.)layers\.\d+\.", r"\1", probe)
 
 
 def print_mutants(report: MutantReport, console: Console) -> None:

@@ -32,6 +32,9 @@ LIVE_TEXT = "1 + 1 = 2; naïve café, 東京. The capital of France is"
 LIVE_DECODE_TOKENS = 4
 LIVE_RANDOM_TOKENS = 29
 
+#: How far the greedy answer in a manifest goes.
+ANSWER_TOKENS = 32
+
 #: A choice of the reference (an argmax) must be clearer than this many times its noise.
 CLEAR = 100.0
 
@@ -94,25 +97,32 @@ def _join(probe: str, parts: list[Tensor], total: int) -> Tensor:
 
 def truth(
     model: Any, prompt: Tensor, decode_tokens: int, watch: Sequence[str]
-) -> tuple[Tensor, dict[str, Tensor]]:
-    """Prefill, then greedy teacher-forced steps in float64: all ids fed, and the trace."""
+) -> tuple[Tensor, dict[str, Tensor], list[int]]:
+    """Prefill, then greedy teacher-forced steps in float64: all ids fed, the trace, the greedy answer.
+
+    The answer goes on where the trace ends, as weaker checks than this one want more tokens.
+    """
     oracle = Oracle(model)
     recorder = _Recorder(watch)
     latest: list[Tensor] = []
 
-    def tap(probe: str, value: Tensor) -> Tensor:
+    def last_alone(probe: str, value: Tensor) -> Tensor:
         if probe == "logits":
             latest[:] = [value[0, -1].clone()]
-        return recorder(probe, value)
+        return value
 
-    ids, fresh = prompt, prompt
-    oracle.begin(len(prompt) + decode_tokens)
-    for _ in range(decode_tokens):
-        oracle.step(fresh, tap)
+    def tap(probe: str, value: Tensor) -> Tensor:
+        return recorder(probe, last_alone(probe, value))
+
+    answer: list[Tensor] = []
+    fresh = prompt
+    oracle.begin(len(prompt) + ANSWER_TOKENS)
+    while len(answer) < ANSWER_TOKENS:
+        oracle.step(fresh, tap if len(answer) <= decode_tokens else last_alone)
         fresh = latest[0].argmax(-1, keepdim=True)
-        ids = torch.cat([ids, fresh])
-    oracle.step(fresh, tap)
-    return ids, recorder.trace(len(ids))
+        answer.append(fresh)
+    ids = torch.cat([prompt, *answer[:decode_tokens]])
+    return ids, recorder.trace(len(ids)), torch.cat(answer).tolist()
 
 
 @dataclass(frozen=True)
@@ -142,7 +152,7 @@ def capture(
     torch.set_num_threads(1)
     progress("truth in float64")
     model = load(run.checkpoint, torch.float64)
-    ids, trace = truth(model, run.prompt, run.decode_tokens, run.watch)
+    ids, trace, answer = truth(model, run.prompt, run.decode_tokens, run.watch)
     meaning = words(ids[len(run.prompt) :].tolist(), model)
     save_file({p: t.to(run.kept_as) for p, t in trace.items()}, out / "trace.safetensors")
     manifest = {
@@ -151,6 +161,7 @@ def capture(
         **meaning,
         "ids": ids.tolist(),
         "prompt_tokens": len(run.prompt),
+        "greedy": answer,
         "watch": list(run.watch),
         "probes": list(trace),
         "truth": "float64, eager attention, cpu",

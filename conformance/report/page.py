@@ -16,8 +16,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from conformance.candidate import layer_of, operation
 from conformance.report import words
-from conformance.report.report import Report, layer_of, operation_of, paired
+from conformance.report.report import Report, paired
 from conformance.verdict import Culprit, Standing, Trial
 
 NUMBERS = 250_000  # shares on a page, about 6 bytes each
@@ -144,7 +145,7 @@ class _View:
         inside = [(layer, c) for c in cells if (layer := layer_of(c.probe)) is not None]
         first = inside[0][1].number if inside else math.inf
         outer = [c for c in cells if layer_of(c.probe) is None]
-        at = {(layer, operation_of(c.probe)): c for layer, c in inside}
+        at = {(layer, operation(c.probe)): c for layer, c in inside}
         layers = [
             (layer, [at.get((layer, operation)) for operation in self.columns])
             for layer in sorted({layer for layer, _ in inside})
@@ -168,7 +169,7 @@ class _View:
                 {
                     "name": probe,
                     "layer": layer_of(probe),
-                    "operation": operation_of(probe),
+                    "operation": operation(probe),
                     "own": own and self._standing(own),
                     "whole": whole and self._standing(whole),
                     "said": findings.get(probe, []),
@@ -208,7 +209,7 @@ def culprit_lines(trial: Trial, culprit: Culprit) -> Iterator[str]:
 def operations(orders: Sequence[Sequence[str]]) -> list[str]:
     """The operations of a layer in the reference's order, from the fullest of several trials."""
     fullest = sorted(orders, key=len, reverse=True)
-    inside = (operation_of(p) for order in fullest for p in order if layer_of(p) is not None)
+    inside = (operation(p) for order in fullest for p in order if layer_of(p) is not None)
     return list(dict.fromkeys(inside))
 
 

@@ -6,16 +6,15 @@ its meaning or goes away takes a new `SCHEMA`.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from conformance.candidate import layer_of, operation
 from conformance.text import TextFinding
 from conformance.verdict import Culprit, Standing, Trial, shorten
 
 SCHEMA = 1  # version of the JSON document
-_LAYER = re.compile(r"(cache\.)?layers\.(\d+)\.")
 
 
 @dataclass(frozen=True)
@@ -75,7 +74,7 @@ class Report:
         operations: dict[tuple[str, str | None, bool], list[tuple[Trial, Culprit]]] = {}
         for t in self.trials:
             for c in t.culprits:
-                key = (operation_of(c.finding.probe), c.file, c.graft_confirms)
+                key = (operation(c.finding.probe), c.file, c.graft_confirms)
                 operations.setdefault(key, []).append((t, c))
         return list(operations.values())
 
@@ -96,17 +95,6 @@ class Report:
             "skipped": self.notes,
             "environment": self.environment,
         }
-
-
-def layer_of(probe: str) -> int | None:
-    """The layer that a probe belongs to, of the decoder or of the cache."""
-    found = _LAYER.match(probe)
-    return int(found[2]) if found else None
-
-
-def operation_of(probe: str) -> str:
-    """A probe's name without its layer: `attn.q_rope`, `cache.k`, `logits`."""
-    return _LAYER.sub(r"\1", probe)
 
 
 def followers(trial: Trial, probe: str) -> int:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from conformance.report.report import followers, layer_of, operation_of
+from conformance.candidate import layer_of, operation
+from conformance.report.report import followers
 from conformance.verdict import Culprit, Disagreement, Finding, Trial, shorten
 
 _KINDS = {
@@ -21,7 +22,7 @@ def sentence(words: str) -> str:
 def name_of(probe: str) -> str:
     """`Layer 0, attn.q_rope`; a probe outside the layers is called by its name."""
     layer = layer_of(probe)
-    return probe if layer is None else f"Layer {layer}, {operation_of(probe)}"
+    return probe if layer is None else f"Layer {layer}, {operation(probe)}"
 
 
 def where(finding: Finding) -> str:
