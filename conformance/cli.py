@@ -87,7 +87,8 @@ def check(
         }
         for option in (name for name, value in given.items() if value is not None):
             raise RequestError(f"{option} does not go with --since, which compares two engines")
-        from conformance.since import compare_with, print_diff
+        from conformance.since.compare import compare_with
+        from conformance.since.terminal import print_diff
 
         with _progress() as say:
             diff = compare_with(since, targets or [], device=device, dtype=dtype, say=say)

@@ -17,7 +17,8 @@ from rich.console import Console
 from conformance import revision
 from conformance.difference import changed_bits, row_differences
 from conformance.golden import REPOSITORY_GOLDENS
-from conformance.since import EngineDiff, Version, compare, compare_with, print_diff
+from conformance.since.compare import EngineDiff, Version, compare, compare_with
+from conformance.since.terminal import print_diff
 from engine.errors import LockstepError, RequestError
 
 ROOT = Path(__file__).parents[2]

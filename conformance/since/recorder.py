@@ -1,6 +1,6 @@
 """Runs the engine that is first on the path over goldens, and writes down all that it shows.
 
-    python -P -m conformance.recorder OUT DEVICE DTYPE '[["GOLDEN", "MODEL" or null], ...]'
+    python -P -m conformance.since.recorder OUT DEVICE DTYPE '[["GOLDEN", "MODEL" or null], ...]'
 
 OUT receives `record.json` and a safetensors file for each run. A run is one candidate by one schedule
 on one golden, freely or in lockstep: there each operation starts from the golden's inputs, so that one

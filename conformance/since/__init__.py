@@ -1,0 +1,1 @@
+"""`lockstep check --since REV`: two versions of the engine, told apart bit by bit and by envelope."""
