@@ -20,6 +20,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from conformance.candidate import layer_of
 from conformance.golden import Golden, write_manifest
 from engine.errors import LockstepError
 
@@ -52,11 +53,6 @@ class Cut:
     probes: Mapping[str, str]
     layer: int | None = None
     group: Group | None = None
-
-
-def layer_of(probe: str) -> int | None:
-    found = re.match(r"(?:cache\.)?layers\.(\d+)\.", probe)
-    return int(found[1]) if found else None
 
 
 def one_layer(golden: Golden, tokens: int, probe: str) -> Cut:

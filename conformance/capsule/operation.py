@@ -11,8 +11,8 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from conformance.candidate import Candidate, Level, Tap, operation
-from conformance.capsule.cut import Cut, CutError, layer_of, one_group, one_layer, write
+from conformance.candidate import Candidate, Level, Tap, layer_of, operation
+from conformance.capsule.cut import Cut, CutError, one_group, one_layer, write
 from conformance.capsule.draft import LIMIT, Cuts, Run, size, write_about, write_words
 from conformance.capsule.failure import Failure, Schedule, failure_of, shortest
 from conformance.capsule.replay import Capsule

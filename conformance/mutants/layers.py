@@ -44,6 +44,16 @@ LAYERS: tuple[Mutant, ...] = (
         "mlp.act",
     ),
     fault(
+        "activation-clamped",
+        "clamps the gate at 7, as gpt-oss does",
+        "gpt-oss' definition in transformers",
+        "layers.py",
+        "F.silu(self.gate(x)) * self.up(x)",
+        "F.silu(self.gate(x).clamp(max=7.0)) * self.up(x)",
+        "mlp.act",
+        cases="llama-tied",
+    ),
+    fault(
         "gate-up-swapped",
         "activates the up projection instead of the gate",
         "Shazeer 2020, SwiGLU",
