@@ -13,7 +13,7 @@ from conformance import goldens
 from conformance.cases import CASES, REAL_CASES
 from conformance.check import run_check
 from conformance.decision_cases import NAME as DECISIONS
-from conformance.golden import REPOSITORY_GOLDENS, Golden
+from conformance.golden import FORMAT, REPOSITORY_GOLDENS, Golden
 from conformance.text_cases import TEXT_CASES
 from engine.errors import LockstepError, ModelFileError, RequestError
 from engine.layers import RMSNorm
@@ -127,7 +127,7 @@ def test_a_file_that_the_manifest_does_not_list_is_named(copy: Path) -> None:
 def test_a_golden_of_another_format_is_refused(copy: Path) -> None:
     manifest = json.loads((copy / "manifest.json").read_text())
     (copy / "manifest.json").write_text(json.dumps(manifest | {"format": 99}))
-    with pytest.raises(ModelFileError, match="has format 99, this version reads 1"):
+    with pytest.raises(ModelFileError, match=f"has format 99, this version reads {FORMAT}"):
         run_check(golden=copy)
 
 

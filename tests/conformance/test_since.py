@@ -14,9 +14,9 @@ import pytest
 import torch
 from rich.console import Console
 
-from conformance import revision
 from conformance.difference import changed_bits, row_differences
 from conformance.golden import REPOSITORY_GOLDENS
+from conformance.since import revision
 from conformance.since.compare import EngineDiff, Version, compare, compare_with
 from conformance.since.terminal import print_diff
 from engine.errors import LockstepError, RequestError
