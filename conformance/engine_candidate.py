@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from conformance.candidate import Candidate, Level, Location, Tap
-from conformance.reorder import Variant
 from engine.backends import backend as backend_named
 from engine.generate import Engine, SamplingParams
 from engine.probe import Probe, attached, probes
@@ -75,18 +74,6 @@ class EngineCandidate(Candidate):
 
     def text(self, prompt: str, max_tokens: int) -> str:
         return self.engine.generate(prompt, SamplingParams(max_tokens=max_tokens)).text
-
-
-class VariedEngine(EngineCandidate):
-    """The engine run in a legal variant of itself, to measure what must not count as an error."""
-
-    def __init__(self, engine: Engine, variant: Variant) -> None:
-        super().__init__(engine, variant.attention, batch=variant.batch)
-        self.variant = variant
-
-    def step(self, ids: Tensor, tap: Tap) -> None:
-        with self.variant.in_force():
-            super().step(ids, tap)
 
 
 def _caller() -> Location:

@@ -16,11 +16,11 @@ from typing import Any
 import torch
 
 from conformance.candidate import Candidate
-from conformance.engine_candidate import VariedEngine
 from conformance.golden import REPOSITORY_GOLDENS, Golden
 from conformance.goldens import run_oracle
 from conformance.reorder import Variant
 from conformance.tally import DTYPES, Make, Say, Tally, tally, tiny_goldens
+from conformance.varied_engine import VariedEngine
 from engine import Engine
 from engine.errors import RequestError
 
@@ -30,6 +30,8 @@ PROMISE = 1000
 
 @dataclass(frozen=True)
 class FalseAlarms:
+    """The tallies of both parties in each dtype, and the seed that their variants were drawn with."""
+
     seed: int
     tallies: tuple[Tally, ...]
 

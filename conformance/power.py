@@ -1,7 +1,7 @@
 """How small a fault the suite still sees: the strength of each probe, measured.
 
 A fault is added to what a correct engine computes in a lockstep run, whose values differ from the
-truth by legal noise already, and made smaller until fewer than 95 of 100 trials notice it.
+truth by legal noise already, and made smaller until fewer than 95 % of the trials notice it.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from rich.table import Table
 from torch import Tensor
 
 from conformance.candidate import Candidate, Tap, operation
-from conformance.engine_candidate import VariedEngine
 from conformance.envelope import Envelope, row_errors
 from conformance.golden import REPOSITORY_GOLDENS, Golden
 from conformance.lockstep import everywhere, walk
 from conformance.reorder import Variant
 from conformance.tally import DTYPES, Say, tiny_goldens
+from conformance.varied_engine import VariedEngine
 from engine import Engine
 
 TRIALS = 40
@@ -165,6 +165,6 @@ def print_power(strengths: Sequence[Strength], console: Console) -> None:
         table.add_row(name, *(f"{x:.1e}" for x in weakest))
     console.print(table)
     console.print(
-        "the smallest fault, relative to a row's scale, that 95 of 100 trials notice: a wrong factor, "
+        "the smallest fault, relative to a row's scale, that 95 % of the trials notice: a wrong factor, "
         "all numbers off by as much either way, one number of one row off"
     )

@@ -7,11 +7,12 @@ import torch
 from torch import Tensor
 
 from conformance.candidate import Tap
-from conformance.engine_candidate import EngineCandidate, VariedEngine
+from conformance.engine_candidate import EngineCandidate
 from conformance.false_alarms import FalseAlarms
 from conformance.golden import Golden
 from conformance.reorder import Permuted, SplitK, Variant
 from conformance.tally import Tally, tally
+from conformance.varied_engine import VariedEngine
 from conformance.verdict import trial
 from engine import Engine
 
