@@ -1,7 +1,8 @@
 """The checks of one model as pytest items: for each candidate and way to feed it, one per kind of check.
 
-Items fail with findings, each on a line, with what it made wrong and its worst elements below. What keeps a check from being made is an error of its setup,
-and what a candidate does not show is a skip, each in one sentence.
+Items fail with findings, each on a line, with what it made wrong and its worst elements below. What
+keeps a check from being made is an error of its setup, and what a candidate does not show is a skip,
+each in one sentence.
 """
 
 from __future__ import annotations
@@ -209,8 +210,7 @@ class Check(pytest.Item):
             return
         if level == Level.L0 and said.text is None:
             pytest.skip(f"{self.candidate.name} is of level L0 and says no words")
-        for found in said.findings:
-            yield f"{found.stage} of {found.text!r}: {found.got!r}, not {found.expected!r}"
+        yield from map(str, said.findings)
         if said.follows:
             yield "the answer differs, as the operations that are blamed make it"
 

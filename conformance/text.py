@@ -34,12 +34,15 @@ STAGES = (
 
 @dataclass(frozen=True)
 class TextFinding:
-    """A stage that answered otherwise than the reference; `text` is the input it was given."""
+    """A stage that answered otherwise than the reference; `text` is the input it was given, in words."""
 
     stage: str
     text: str
     expected: Any
     got: Any
+
+    def __str__(self) -> str:
+        return f"{self.stage} of {self.text!r}: {self.got!r}, expected {self.expected!r}"
 
 
 def check_text(

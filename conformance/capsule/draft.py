@@ -10,7 +10,7 @@ from typing import Any
 from conformance.candidate import Level
 from conformance.capsule.replay import FORMAT
 
-LIMIT = 1 << 20  # bytes
+LIMIT = 1_000_000  # bytes
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Cuts:
+class Left:
     """How much of the failing run is left: (before, after) of each; None where there was nothing to cut."""
 
     tokens: tuple[int, int] | None = None
@@ -44,7 +44,7 @@ class Cuts:
 
 
 def write_about(
-    draft: Path, run: Run, *, kind: str, case: str, name: str, failure: str, cuts: Cuts, **more: Any
+    draft: Path, run: Run, *, kind: str, case: str, name: str, failure: str, left: Left, **more: Any
 ) -> None:
     """capsule.json; `name` is the candidate's, `failure` the finding in one line."""
     about: dict[str, Any] = {
@@ -58,18 +58,18 @@ def write_about(
         "level": run.level.name,
         "schedule": [],
         "failure": failure,
-        "cut": vars(cuts),
+        "cut": vars(left),
         **more,
     }
     path = draft / "capsule.json"
     path.write_text(json.dumps(about, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def write_words(draft: Path, cuts: Cuts, notes: list[str]) -> None:
+def write_words(draft: Path, left: Left, notes: list[str]) -> None:
     """README.txt and test_capsule.py, from capsule.json."""
     about = json.loads((draft / "capsule.json").read_text(encoding="utf-8"))
     place = "\n".join(["", *notes]) if notes else ""
-    readme = _README.format(**about, cuts=cuts, notes=place)
+    readme = _README.format(**about, left=left, notes=place)
     (draft / "README.txt").write_text(readme, encoding="utf-8")
     (draft / "test_capsule.py").write_text(_TEST.format(**about), encoding="utf-8")
 
@@ -82,7 +82,7 @@ _README = """A failure of {name} on the golden {case}, in {dtype} on {device}.
 
 {failure}
 
-Cut, and run again after each cut: {cuts}.
+Cut, and run again after each cut: {left}.
 {notes}
 Show it again, in this folder, with lockstep-llm installed:
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from conformance.candidate import Candidate, Level, Tap, layer_of, operation
 from conformance.capsule.cut import Cut, CutError, one_group, one_layer, write
-from conformance.capsule.draft import LIMIT, Cuts, Run, size, write_about, write_words
+from conformance.capsule.draft import LIMIT, Left, Run, size, write_about, write_words
 from conformance.capsule.failure import Failure, Schedule, failure_of, shortest
 from conformance.capsule.replay import Capsule
 from conformance.golden import Golden
@@ -100,7 +100,7 @@ def _write(
     culprit = found.culprits[0] if found.culprits else None
     layers = {n for p in golden.manifest["probes"] if (n := layer_of(p)) is not None}
     n_layers = 1 + max(layers, default=0)
-    cuts = Cuts(
+    left = Left(
         tokens=(sum(found.schedule), cut.tokens),
         steps=(len(found.schedule), len(schedule)),
         layers=(n_layers, n_layers if cut.layer is None else 1),
@@ -113,7 +113,7 @@ def _write(
         case=golden.case,
         name=candidate.name,
         failure=_line(failure, culprit, found),
-        cuts=cuts,
+        left=left,
         schedule=list(schedule),
         probe=failure.probe,
         probe_here=here,
@@ -129,7 +129,7 @@ def _write(
     others = sorted({c.finding.probe for c in found.culprits} - {failure.probe}, key=golden.order)
     if others:
         notes.append(f"The same run also blames {', '.join(others)}.")
-    write_words(draft, cuts, notes)
+    write_words(draft, left, notes)
     evidence = _evidence(candidate, failure, schedule, golden, run)
     if evidence:
         save_file(evidence, draft / "evidence.safetensors")

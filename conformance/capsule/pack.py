@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from conformance.candidate import Candidate
+from conformance.capsule.answers import pack_decision, pack_generation, pack_text
 from conformance.capsule.draft import Run, size
 from conformance.capsule.operation import pack_operation
-from conformance.capsule.words import pack_decision, pack_generation, pack_text
 from conformance.golden import Golden
 from conformance.text import TextFinding
 from conformance.verdict import Trial

@@ -1,9 +1,10 @@
 """Opens a capsule and judges a candidate by it, with the machinery that found the failure.
 
-capsule.json      what failed and how it was cut; the candidate, and the steps it is fed
-golden/           the golden, cut down: truth by the oracle, noise, and a slice of the weights
-evidence.safetensors   `expected` and `got` of the failing step, where it was an operation
-test_capsule.py   the failure as a pytest file                README.txt   the same in words
+capsule.json            what failed and how it was cut; the candidate, and the steps it is fed
+golden/                 the golden, cut down: truth by the oracle, noise, a slice of the weights
+evidence.safetensors    `expected` and `got` of the failing step, where it was an operation
+test_capsule.py         the failure as a pytest file
+README.txt              the same in words
 """
 
 from __future__ import annotations
@@ -72,10 +73,7 @@ class Capsule:
         if verdict.conforms:
             return []
         if isinstance(verdict, TextTrial):
-            return [
-                f"{f.stage} of {f.text!r}: {f.got!r}, expected {f.expected!r}"
-                for f in verdict.findings
-            ]
+            return [str(finding) for finding in verdict.findings]
         if verdict.culprits:
             places = [f"  {shorten(c.file)}:{c.line}" if c.file else "" for c in verdict.culprits]
             found = zip(verdict.culprits, places, strict=True)

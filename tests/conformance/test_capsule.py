@@ -16,6 +16,7 @@ from safetensors.torch import load_file
 
 from conformance.capsule import Capsule, Packer
 from conformance.capsule.cut import one_group, one_layer, write
+from conformance.capsule.draft import LIMIT
 from conformance.capsule.failure import Schedule, failure_of, shortest
 from conformance.check import run_check
 from conformance.engine_candidate import candidates
@@ -27,7 +28,6 @@ from engine.generate.engine import DTYPES
 
 ROOT = REPOSITORY_GOLDENS.parent
 GOLDEN = "llama-gqa"  # 27 tokens in 7 steps, 3 layers, 4 heads in 2 groups
-LIMIT = 1_000_000
 
 _PACK = """
 import sys

@@ -10,7 +10,7 @@ from typing import Any
 
 from conformance.candidate import Candidate, said
 from conformance.capsule.cut import Cut, write
-from conformance.capsule.draft import LIMIT, Cuts, Run, size, write_about, write_words
+from conformance.capsule.draft import LIMIT, Left, Run, size, write_about, write_words
 from conformance.capsule.replay import Capsule
 from conformance.decisions import check_decisions
 from conformance.golden import Golden, read_manifest, write_manifest
@@ -33,7 +33,7 @@ def pack_text(draft: Path, folder: Path, found: TextFinding, run: Run) -> None:
     write_manifest(out, _without_files(read_manifest(folder)))
     left = sum(len(kept[section]) for section in _SECTIONS)
     _describe(
-        draft, "text", folder.name, "tokenizer", finding, Cuts(texts=(len(entries), left)), run
+        draft, "text", folder.name, "tokenizer", finding, Left(texts=(len(entries), left)), run
     )
     _confirm(draft, finding)
 
@@ -66,8 +66,8 @@ def pack_decision(draft: Path, folder: Path, found: TextFinding, run: Run) -> No
                 break
     path.write_text(json.dumps(kept, ensure_ascii=False) + "\n", encoding="utf-8")
     write_manifest(out, _without_files(read_manifest(folder)))
-    cuts = Cuts(texts=(before, _questions(kept)))
-    _describe(draft, "decisions", folder.name, "decisions", finding, cuts, run)
+    left = Left(texts=(before, _questions(kept)))
+    _describe(draft, "decisions", folder.name, "decisions", finding, left, run)
     _confirm(draft, finding)
 
 
@@ -79,11 +79,11 @@ def pack_generation(
     draft: Path, candidate: Candidate, found: TextFinding, golden: Golden, model: Path, run: Run
 ) -> None:
     """The shortest prompt after which the candidate's own loop leaves the reference's."""
-    for cut, changes, finding, cuts in _shorter(candidate, found, golden):
+    for cut, changes, finding, left in _shorter(candidate, found, golden):
         shutil.rmtree(draft / "golden", ignore_errors=True)
         (draft / "golden").mkdir()
         write(cut, golden, model, run.dtype, draft / "golden", changes)
-        _describe(draft, "generation", golden.case, candidate.name, finding, cuts, run)
+        _describe(draft, "generation", golden.case, candidate.name, finding, left, run)
         try:
             _confirm(draft, finding)
         except LockstepError:
@@ -92,7 +92,7 @@ def pack_generation(
     raise LockstepError(f"{golden.case}: the answer does not differ again in a folder of 1 MB")
 
 
-_Attempt = tuple[Cut, dict[str, Any], TextFinding, Cuts]
+_Attempt = tuple[Cut, dict[str, Any], TextFinding, Left]
 
 
 def _shorter(candidate: Candidate, found: TextFinding, golden: Golden) -> Iterator[_Attempt]:
@@ -121,11 +121,11 @@ def _shorter(candidate: Candidate, found: TextFinding, golden: Golden) -> Iterat
                         "margins": golden.manifest["margins"][: count + n],
                     },
                     TextFinding("generate", f"{count} ids", expected[:n], got),
-                    Cuts(tokens=(total, count + n)),
+                    Left(tokens=(total, count + n)),
                 )
     kept = {key: golden.manifest[key] for key in ("text", "continuation") if key in golden.manifest}
     for probes in ({"logits": "logits"}, {}):
-        yield Cut(total, probes), kept | {"prompt_tokens": prompt}, found, Cuts()
+        yield Cut(total, probes), kept | {"prompt_tokens": prompt}, found, Left()
 
 
 def _greedy(candidate: Candidate, ids: list[int], count: int) -> Any:
@@ -136,22 +136,21 @@ def _greedy(candidate: Candidate, ids: list[int], count: int) -> Any:
 
 
 def _describe(
-    draft: Path, kind: str, case: str, name: str, finding: TextFinding, cuts: Cuts, run: Run
+    draft: Path, kind: str, case: str, name: str, finding: TextFinding, left: Left, run: Run
 ) -> None:
-    failure = f"{finding.stage} of {finding.text!r}: {finding.got!r}, expected {finding.expected!r}"
     write_about(
         draft,
         run,
         kind=kind,
         case=case,
         name=name,
-        failure=failure,
-        cuts=cuts,
+        failure=str(finding),
+        left=left,
         stage=finding.stage,
         expected=finding.expected,
         got=finding.got,
     )
-    write_words(draft, cuts, [])
+    write_words(draft, left, [])
 
 
 def _confirm(draft: Path, finding: TextFinding) -> None:
