@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from pathlib import Path
@@ -26,6 +26,7 @@ from conformance.golden import (
 from conformance.goldens import checkpoint_of, inventory, missing_checkpoint
 from conformance.live import golden_of
 from conformance.lockstep import chunks
+from conformance.process import Say
 from conformance.report import Report, TextTrial
 from conformance.text import check_text
 from conformance.verdict import trial
@@ -34,8 +35,6 @@ from engine.errors import LockstepError, ModelFileError, RequestError
 from engine.generate.engine import DTYPES, check_device
 from engine.models import resolve
 from engine.weights import open_checkpoint
-
-Say = Callable[[str], None]
 
 #: Whose candidates are judged unless another factory is named.
 ENGINE = "conformance.engine_candidate:candidates"
@@ -55,10 +54,11 @@ def run_check(
 ) -> Report:
     """Judges a candidate on TARGETS, or on every golden where there are none.
 
-    A target is a golden's folder, a failure capsule or a MODEL, which is compared with transformers where that is
-    installed, else with the committed golden of its name. With `golden`, the one target is a MODEL
-    to be compared with that. `candidate` names a factory (`module:function`), `cases` is a
-    pattern that chooses among the goldens, and `packer` takes the first failure. Raises LockstepError where there is nothing to check.
+    A target is a golden's folder, a failure capsule or a MODEL, which is compared with transformers
+    where that is installed, else with the committed golden of its name. With `golden`, the one target
+    is a MODEL to be compared with that. `candidate` names a factory (`module:function`), `cases` is a
+    pattern that chooses among the goldens, and `packer` takes the first failure. Raises LockstepError
+    where there is nothing to check.
     """
     if level not in Level.__members__:
         raise RequestError(f"no level {level!r}; there are {', '.join(Level.__members__)}")

@@ -22,7 +22,7 @@ from conformance.generation import answer
 from conformance.golden import Golden
 from conformance.live import golden_of
 from conformance.lockstep import chunks
-from conformance.report.words import message
+from conformance.report.words import choice, message
 from conformance.verdict import Trial, trial
 from engine.errors import LockstepError, ModelFileError, RequestError
 from engine.generate.engine import DTYPES, check_device
@@ -228,9 +228,4 @@ class Check(pytest.Item):
             if kind_of(probe) == self.kind and (self.kind == "logits" or not trial.culprits):
                 yield f"{finding} in the free run"
         if self.kind == "words":
-            for d in trial.disagreements:
-                if not d.is_tie:
-                    yield (
-                        f"after position {d.position} it prefers {d.chosen}, the reference "
-                        f"{d.expected}"
-                    )
+            yield from (choice(d) for d in trial.disagreements if not d.is_tie)

@@ -21,7 +21,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from conformance.difference import row_differences
-from conformance.envelope import Envelope, K, Noise, half_step
+from conformance.envelope import K, Noise, half_step
 from conformance.golden import Golden, read_manifest, remake
 
 #: Stored noise may be this many times what is measured now, plus the floor; more was not measured.
@@ -222,7 +222,7 @@ def _truth_moves(old: Golden, new: Golden) -> Iterator[Move]:
     for probe, before in old.trace.items():
         how = "its truth moved, relative to its row, by"
         scale = old.scales.get(probe)
-        allowed = _allowed(envelope, envelope.noise[probe].largest)
+        allowed = envelope.allowance(probe)
         yield from _moved(probe, how, before, new.trace.get(probe), allowed, scale)
 
 
@@ -233,7 +233,7 @@ def _scale_moves(old: Golden, new: Golden) -> Iterator[Move]:
         if probe not in old.scales:
             yield Move(probe, "has scales of its rows now, and had none")
             continue
-        allowed = _allowed(envelope, envelope.noise[probe].largest)
+        allowed = envelope.allowance(probe)
         how = "the scales of its rows moved by"
         yield from _moved(probe, how, old.scales[probe], new.scales.get(probe), allowed)
 
@@ -262,10 +262,6 @@ def _moved(
         moved = float(row_differences(before, after, scale).max())
         if moved > allowed:
             yield Move(what, how, moved, allowed)
-
-
-def _allowed(envelope: Envelope, measured: float) -> float:
-    return K[envelope.run] * measured + envelope.floor
 
 
 def _noise_moves(old: Golden, new: Golden) -> Iterator[Move]:

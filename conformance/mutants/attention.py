@@ -107,7 +107,7 @@ ATTENTION: tuple[Mutant, ...] = (
     fault(
         "mask-diagonal-after-the-chunk",
         "takes tril(diagonal=cache length) with the length after the chunk was added",
-        "the brief: query i of a chunk that starts at p sees keys 0 to p + i",
+        "Vaswani et al. 2017, section 3.2.3",
         "attention.py",
         "(k_pos <= q_pos)",
         "(k_pos <= q_pos + len(q_pos))",

@@ -16,9 +16,8 @@ from pathlib import Path
 from types import CodeType, ModuleType
 
 from conformance.mutants.mutant import Mutant
+from conformance.process import ROOT
 from engine.errors import LockstepError
-
-_ROOT = Path(__file__).resolve().parents[2]
 
 
 def planted(*mutants: Mutant) -> str:
@@ -28,7 +27,7 @@ def planted(*mutants: Mutant) -> str:
     after the faults before it.
     """
     (file,) = {mutant.file for mutant in mutants}
-    source = (_ROOT / file).read_text(encoding="utf-8")
+    source = (ROOT / file).read_text(encoding="utf-8")
     for mutant in mutants:
         if source.count(mutant.old) != 1:
             raise LockstepError(
@@ -47,8 +46,8 @@ def plant(mutants: Sequence[Mutant]) -> None:
         module = ".".join(path.parts[:-1] if path.name == "__init__" else path.parts)
         if module in sys.modules:
             raise RuntimeError(f"{module} was imported before its fault could be planted")
-        code = compile(planted(*group), str(_ROOT / file), "exec")
-        sys.meta_path.insert(0, _Finder(module, str(_ROOT / file), code))
+        code = compile(planted(*group), str(ROOT / file), "exec")
+        sys.meta_path.insert(0, _Finder(module, str(ROOT / file), code))
 
 
 class _Finder(importlib.abc.MetaPathFinder):

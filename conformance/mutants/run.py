@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from multiprocessing import get_context
@@ -26,12 +26,11 @@ from conformance.mutants.stream import STREAM
 from conformance.mutants.tokenizer import TOKENIZER
 from conformance.mutants.weights import WEIGHTS
 from conformance.mutants.words import WORDS
+from conformance.process import Say
 from engine.errors import LockstepError, RequestError
 
 if TYPE_CHECKING:  # a fault is planted before the engine is imported, so it is not imported here
     from conformance.report import Report
-
-Say = Callable[[str], None]
 
 #: What the engine and the suite import of others: loaded once, in the server that all fork from.
 _PRELOADED = ["torch", "sympy", "safetensors.torch", "regex", "numpy", "gguf", "platformdirs"]

@@ -147,7 +147,7 @@ class _View:
         outer = [c for c in cells if layer_of(c.probe) is None]
         at = {(layer, operation(c.probe)): c for layer, c in inside}
         layers = [
-            (layer, [at.get((layer, operation)) for operation in self.columns])
+            (layer, [at.get((layer, column)) for column in self.columns])
             for layer in sorted({layer for layer, _ in inside})
         ]
         before = [c for c in outer if c.number < first]

@@ -19,7 +19,10 @@ SCHEMA = 1  # version of the JSON document
 
 @dataclass(frozen=True)
 class TextTrial:
-    """What was wrong with a tokenizer, a generation or the words of a real model, and where."""
+    """What answers were judged, and which of them differ; `what` gave them.
+
+    `what` is "tokenizer", "decisions" or "generation", a candidate's own loop, whose `answer` is its text.
+    """
 
     case: str
     what: str

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from conformance.report.report import Report, TextTrial
-from conformance.report.words import elsewhere, following, place, runs, share
+from conformance.report.words import choice, elsewhere, following, place, runs, share
 from conformance.text import TextFinding
 from conformance.verdict import Culprit, Trial
 
@@ -163,13 +163,7 @@ def _print_choices(trial: Trial, console: Console) -> None:
         ("tie", "yellow", [d for d in trial.disagreements if d.is_tie]),
     ):
         for d in found[:SHOWN_CHOICES]:
-            console.print(
-                f"{kind}  {name}: after position {d.position} it prefers "
-                f"{d.chosen}, the reference {d.expected}, by a margin of {d.margin:.1e} "
-                f"where {d.allowance:.1e} is allowed",
-                style=style,
-                markup=False,
-            )
+            console.print(f"{kind}  {name}: {choice(d)}", style=style, markup=False)
         if len(found) > SHOWN_CHOICES:
             console.print(
                 f"{kind}  and at {len(found) - SHOWN_CHOICES} more positions", style=style

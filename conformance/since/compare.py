@@ -23,7 +23,6 @@ from torch import Tensor
 from conformance.candidate import operation
 from conformance.check import environment
 from conformance.difference import changed_bits, row_differences
-from conformance.envelope import K
 from conformance.golden import REPOSITORY_GOLDENS, Golden, is_golden, read_manifest, verify_hashes
 from conformance.goldens import checkpoint_of, inventory, missing_checkpoint
 from conformance.process import ROOT, Say, run_module
@@ -280,8 +279,7 @@ def _changes(
             scale = golden.scale(probe, start, stop) if probe in golden else None
             fits = scale is not None and scale.shape == old.shape[1:-1]
             largest = float(row_differences(old, new, scale if fits else None).max())
-            noise = envelope.noise.get(probe)
-            allowed = K[run.run] * noise.largest + envelope.floor if noise else 0.0
+            allowed = envelope.allowance(probe) if probe in envelope.noise else 0.0
             share = largest / allowed if allowed else math.inf
             yield replace(change, rows=rows, difference=largest, share=share)
 
@@ -309,6 +307,3 @@ def _compare_answers(before: Answers, after: Answers) -> AnswersCompared:
         if old != new
     ]
     return AnswersCompared(before.case, before.what, len(before.answers), tuple(changed))
-
-
-# -- the terminal --------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 import engine
-from conformance.candidate import Candidate
+from conformance.candidate import Candidate, said
 from conformance.engine_candidate import candidates
 from conformance.golden import Golden
 from conformance.lockstep import chunks
@@ -106,7 +106,7 @@ def _run(
         except LockstepError:
             raise
         except Exception as error:  # what an edit broke is a difference, not a failure of the check
-            stopped = f"{type(error).__name__}: {error}".splitlines()[0]
+            stopped = said(error)
             break
         start += size
     save_file(shown, file)
@@ -154,14 +154,14 @@ def _own_loop(candidate: Candidate, golden: Golden) -> list[tuple[str, str, Any]
     """The candidate's greedy tokens after the golden's prompt, and its words where it has any."""
     prompt = golden.ids[: golden.schedule[0]].tolist()
     n = len(golden.ids) - len(prompt)
-    said: list[tuple[str, str, Any]] = [
+    asked: list[tuple[str, str, Any]] = [
         ("generate", f"{len(prompt)} ids", attempt(lambda: candidate.greedy(prompt, n)))
     ]
     if "text" in golden.manifest:
         text = str(golden.manifest["text"])
-        said.append(("tokenizer.encode", text, attempt(lambda: candidate.encode(text))))
-        said.append(("generate", text, attempt(lambda: candidate.text(text, n))))
-    return said
+        asked.append(("tokenizer.encode", text, attempt(lambda: candidate.encode(text))))
+        asked.append(("generate", text, attempt(lambda: candidate.text(text, n))))
+    return asked
 
 
 def _say(message: str) -> None:
