@@ -33,9 +33,11 @@ class _BareSince(TyperCommand):
     """Lets `--since` stand without a value, which the options of typer cannot: it means HEAD then."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        at = args.index("--since") if "--since" in args else len(args)
-        if args[at:] and (args[at + 1 :] or ["-"])[0].startswith("-"):
-            args = [*args[:at], "--since=HEAD", *args[at + 1 :]]
+        if "--since" in args:
+            at = args.index("--since")
+            after = args[at + 1 :]
+            if not after or after[0].startswith("-"):
+                args = [*args[:at], "--since=HEAD", *after]
         return super().parse_args(ctx, args)
 
 
@@ -75,18 +77,18 @@ def check(
     ] = None,
 ) -> None:
     """Run the engine in lockstep with the reference and name the operation that is wrong."""
-    _check_targets(json_file, html)
+    _check_writable(json_file, html)
     if since is not None:
-        depth = None if level == "L5" else level
-        given: dict[str, Any] = {
+        others = {
             "--golden": golden,
-            "--level": depth,
+            "--level": None if level == "L5" else level,
             "--candidate": candidate,
             "--html": html,
             "--capsule": capsule,
         }
-        for option in (name for name, value in given.items() if value is not None):
-            raise RequestError(f"{option} does not go with --since, which compares two engines")
+        given = [option for option, value in others.items() if value is not None]
+        if given:
+            raise RequestError(f"{given[0]} does not go with --since, which compares two engines")
         from conformance.since.compare import compare_with
         from conformance.since.terminal import print_diff
 
@@ -123,7 +125,7 @@ def mutants(
     json_file: Json = None,
 ) -> None:
     """Break the engine on purpose, fault by fault, and see whether the check notices and where."""
-    _check_targets(json_file)
+    _check_writable(json_file)
     from conformance.mutants import print_mutants, run_mutants
 
     with _progress() as say:
@@ -159,7 +161,7 @@ def verify(
     json_file: Json = None,
 ) -> None:
     """Make goldens again in a temporary folder and compare them with the committed ones."""
-    _check_targets(json_file)
+    _check_writable(json_file)
     if false_alarms is not None:
         from conformance.false_alarms import measure
 
@@ -177,20 +179,12 @@ def verify(
 @golden.command()
 def power(cases: Cases = None, json_file: Json = None) -> None:
     """Measure how small a fault each probe still notices, beside the noise that it must not notice."""
-    _check_targets(json_file)
-    from rich.console import Console
-
-    from conformance.power import measure, print_power, to_json
+    _check_writable(json_file)
+    from conformance.power import measure, print_power
 
     with _progress() as say:
         strengths = measure(cases or [], say)
-    if str(json_file) == "-":
-        print(json_text(to_json(strengths)))
-        return
-    print_power(strengths, Console())
-    if json_file is not None:
-        with atomically(json_file) as draft:
-            draft.write_text(json_text(to_json(strengths), indent=1) + "\n", encoding="utf-8")
+    _deliver(strengths, json_file, print_power)
 
 
 @golden.command(name="list")
@@ -203,7 +197,7 @@ def list_() -> None:
     Console().print(listing())
 
 
-def _check_targets(*files: Path | None) -> None:
+def _check_writable(*files: Path | None) -> None:
     for file in files:
         if file is not None and str(file) != "-":
             check_writable(file)

@@ -67,16 +67,28 @@ class Strength:
     smallest: float
 
 
-def measure(names: Sequence[str], say: Say) -> list[Strength]:
+@dataclass(frozen=True)
+class Power:
+    """What was measured; there is nothing in it that could fail."""
+
+    strengths: tuple[Strength, ...]
+    exit_status = 0
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """The document of `lockstep golden power --json`."""
+        return [asdict(s) for s in self.strengths]
+
+
+def measure(names: Sequence[str], say: Say) -> Power:
     """The strength of every probe of the goldens called `names`, all tiny ones if there are none."""
     folders = [REPOSITORY_GOLDENS / name for name in names] or tiny_goldens()
-    found = []
+    found: list[Strength] = []
     for folder in folders:
         golden = Golden(folder)
         for dtype in DTYPES:
             say(f"power: {golden.case} in {dtype}")
             found += _strengths(golden, dtype)
-    return found
+    return Power(tuple(found))
 
 
 def _strengths(golden: Golden, dtype: str) -> list[Strength]:
@@ -142,22 +154,18 @@ def _smallest(
     return _FINEST * _STEP**low
 
 
-def to_json(strengths: Sequence[Strength]) -> list[dict[str, Any]]:
-    return [asdict(s) for s in strengths]
-
-
-def print_power(strengths: Sequence[Strength], console: Console) -> None:
+def print_power(power: Power, console: Console) -> None:
     """By operation, the least that is noticed at its weakest probe, over cases and layers."""
     table = Table(box=None, pad_edge=False)
     table.add_column("operation")
     columns = [(dtype, fault) for dtype in DTYPES for fault in FAULTS]
     for dtype, fault in columns:
         table.add_column(f"{dtype}\n{fault}", justify="right")
-    for name in dict.fromkeys(operation(s.probe) for s in strengths):
+    for name in dict.fromkeys(operation(s.probe) for s in power.strengths):
         weakest = [
             max(
                 s.smallest
-                for s in strengths
+                for s in power.strengths
                 if operation(s.probe) == name and (s.dtype, s.fault) == column
             )
             for column in columns
