@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from conformance.envelope import Noise
 from conformance.golden import REPOSITORY_GOLDENS, Golden
 from conformance.goldens import verify
 from conformance.lockstep import chunks, everywhere, nowhere, walk
@@ -167,15 +168,15 @@ def test_the_stored_noise_is_float_rounding_and_grows_with_the_dtype(golden: Gol
     assert set(table) == {"float32", "bfloat16", "float16"}
     for run in ("lockstep", "free"):
         for probe in golden.manifest["probes"]:
-            narrow, wide = (table[d][run][probe] for d in ("bfloat16", "float32"))
-            rows = narrow[2]
-            assert rows == wide[2] >= len(golden.ids) * 9 * (0.7 if "attn.s" in probe else 0.5)
-            assert narrow[0] >= narrow[1] >= 0
+            narrow, wide = (Noise(*table[d][run][probe]) for d in ("bfloat16", "float32"))
+            expected = len(golden.ids) * len(ENSEMBLE) * (0.7 if "attn.s" in probe else 0.5)
+            assert narrow.rows == wide.rows >= expected
+            assert narrow.largest >= narrow.rms >= narrow.along >= 0
             if probe != "embed":
-                assert 2e-8 < wide[0] < 1e-5 < 1e-3 < narrow[0] < 0.5
+                assert 2e-8 < wide.largest < 1e-5 < 1e-3 < narrow.largest < 0.5
     # An operation's own error does not grow with depth; a run's does.
-    free, own = table["float32"]["free"], table["float32"]["lockstep"]
-    assert free["logits"][0] > 3 * own["logits"][0]
+    free, own = (Noise(*table["float32"][run]["logits"]) for run in ("free", "lockstep"))
+    assert free.largest > 3 * own.largest
 
 
 @pytest.mark.timeout(300)
