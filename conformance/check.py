@@ -54,11 +54,11 @@ def run_check(
 ) -> Report:
     """Judges a candidate on TARGETS, or on every golden where there are none.
 
-    A target is a golden's folder, a failure capsule or a MODEL, which is compared with transformers
-    where that is installed, else with the committed golden of its name. With `golden`, the one target
-    is a MODEL to be compared with that. `candidate` names a factory (`module:function`), `cases` is a
-    pattern that chooses among the goldens, and `packer` takes the first failure. Raises LockstepError
-    where there is nothing to check.
+    A target is a golden's folder, a failure capsule or a MODEL, which is compared with
+    transformers where that is installed, else with the committed golden of its name. With `golden`,
+    the one target is a MODEL to be compared with that. `candidate` names a factory
+    (`module:function`), `cases` is a pattern that chooses among the goldens, and `packer` takes the
+    first failure. Raises LockstepError where there is nothing to check.
     """
     if level not in Level.__members__:
         raise RequestError(f"no level {level!r}; there are {', '.join(Level.__members__)}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +41,7 @@ def real(asset: Callable[[str], Path]) -> Engine:
 
 
 @pytest.fixture
-def check(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Report]]:
+def check(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Report]:
     def run(engine: Engine, folder: Path, level: str = "L5", **server: Any) -> Report:
         with serving(engine, **server) as url:
             monkeypatch.setenv("LOCKSTEP_URL", url)
