@@ -16,12 +16,13 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
-from conformance.candidate import Candidate, Tap, operation
+from conformance.candidate import operation
 from conformance.envelope import Envelope, row_errors
 from conformance.golden import REPOSITORY_GOLDENS, Golden
 from conformance.lockstep import everywhere, walk
 from conformance.reorder import Variant
 from conformance.tally import DTYPES, Say, tiny_goldens
+from conformance.tapped import Tapped
 from conformance.varied_engine import VariedEngine
 from engine import Engine
 
@@ -97,10 +98,14 @@ def _strengths(golden: Golden, dtype: str) -> list[Strength]:
     run = getattr(torch, dtype)
     prompt = golden.schedule[0]
     shown: dict[str, list[Tensor]] = {}
+
+    def keep(probe: str, value: Tensor) -> Tensor:
+        shown.setdefault(probe, []).append(value[0].clone())
+        return value
+
     for n in range(TRIALS):
         candidate = VariedEngine(engine, Variant(permute=n or None))
-        recorder = _Recorder(candidate, shown)
-        walk(recorder, golden, run, everywhere, [prompt])
+        walk(Tapped(candidate, keep), golden, run, everywhere, [prompt])
     envelope = golden.envelope("lockstep", run)
     return [
         Strength(golden.case, probe, dtype, name, _smallest(golden, envelope, probe, values, fault))
@@ -108,24 +113,6 @@ def _strengths(golden: Golden, dtype: str) -> list[Strength]:
         if probe in envelope.noise
         for name, fault in FAULTS.items()
     ]
-
-
-class _Recorder(Candidate):
-    """Another candidate, whose values are kept as it shows them."""
-
-    def __init__(self, inner: Candidate, shown: dict[str, list[Tensor]]) -> None:
-        self.inner, self.shown = inner, shown
-        self.name, self.level, self.lacks = inner.name, inner.level, inner.lacks
-
-    def begin(self, capacity: int) -> None:
-        self.inner.begin(capacity)
-
-    def step(self, ids: Tensor, tap: Tap) -> None:
-        def recording(probe: str, value: Tensor) -> Tensor:
-            self.shown.setdefault(probe, []).append(value[0].clone())
-            return tap(probe, value)
-
-        self.inner.step(ids, recording)
 
 
 def _smallest(

@@ -5,19 +5,21 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 
 import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from conformance.candidate import Candidate, Level, Tap, layer_of, operation
+from conformance.candidate import Candidate, Level, layer_of, operation
 from conformance.capsule.cut import Cut, CutError, one_group, one_layer, write
 from conformance.capsule.draft import LIMIT, Left, Run, size, write_about, write_words
 from conformance.capsule.failure import Failure, Schedule, failure_of, shortest
 from conformance.capsule.replay import Capsule
 from conformance.golden import Golden
 from conformance.lockstep import everywhere, nowhere, walk
+from conformance.tapped import Tapped
 from conformance.verdict import Culprit, Trial, shorten, trial
 from engine.errors import LockstepError
 from engine.generate.engine import DTYPES
@@ -40,7 +42,7 @@ def pack_operation(
     level = min(run.level, candidate.level)
     # A cache has room for all of a golden's tokens, and some faults show only where room is left.
     lengths = [n for n in (sum(schedule), sum(schedule) + 1) if n <= len(golden.ids)]
-    for cut in (cut for n in lengths for cut in _cuts(golden, failure, n, level)):
+    for cut in chain.from_iterable(_cuts(golden, failure, n, level) for n in lengths):
         for path in draft.iterdir():
             shutil.rmtree(path) if path.is_dir() else path.unlink()
         try:
@@ -155,40 +157,23 @@ def _same(again: Trial, found: Trial, failure: Failure, cut: Cut) -> bool:
     return shown and after <= before
 
 
-class _Recorder(Candidate):
-    """Another candidate, of whom one probe's values are kept, a tensor for each step."""
-
-    def __init__(self, inner: Candidate, probe: str) -> None:
-        self.inner, self.probe = inner, probe
-        self.name, self.level, self.lacks = inner.name, inner.level, inner.lacks
-        self.kept: dict[int, Tensor] = {}
-        self.steps = 0
-
-    def begin(self, capacity: int) -> None:
-        self.inner.begin(capacity)
-
-    def step(self, ids: Tensor, tap: Tap) -> None:
-        def keeping(probe: str, value: Tensor) -> Tensor:
-            if probe == self.probe:
-                self.kept[self.steps] = value.detach().clone().cpu()
-            return tap(probe, value)
-
-        self.inner.step(ids, keeping)
-        self.steps += 1
-
-
 def _evidence(
     candidate: Candidate, failure: Failure, schedule: Schedule, golden: Golden, run: Run
 ) -> dict[str, Tensor]:
     """`expected` and `got` of the failing probe in the last step, without a batch axis."""
-    recorder = _Recorder(candidate, failure.probe)
+    kept: list[Tensor] = []
+
+    def keep(probe: str, value: Tensor) -> Tensor:
+        if probe == failure.probe:
+            kept.append(value.detach().clone().cpu())
+        return value
+
     hand_on = everywhere if failure.kind == "culprit" else nowhere
-    walk(recorder, golden, DTYPES[run.dtype], hand_on, schedule, run.level)
-    last = len(schedule) - 1
-    if last not in recorder.kept or failure.probe not in golden:
+    walk(Tapped(candidate, keep), golden, DTYPES[run.dtype], hand_on, schedule, run.level)
+    if len(kept) < len(schedule) or failure.probe not in golden:  # the last step did not show it
         return {}
     stop = sum(schedule)
     expected = golden.truth(failure.probe, stop - schedule[-1], stop)
-    got = recorder.kept[last]
+    got = kept[-1]
     got = got[0] if got.dim() > expected.dim() else got
     return {"expected": expected.contiguous().to(torch.float64), "got": got.contiguous()}

@@ -16,10 +16,10 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from conformance.candidate import Tap
 from conformance.engine_candidate import EngineCandidate
 from conformance.golden import Golden
 from conformance.lockstep import chunks, nowhere, walk
+from conformance.tapped import Tapped
 from engine import Engine
 from engine.probe import probes
 
@@ -50,26 +50,20 @@ class MadeUp(Golden):
         }
 
 
-class Counting(EngineCandidate):
-    """Adds up how much it shows."""
-
-    shown = 0
-
-    def step(self, ids: Tensor, tap: Tap) -> None:
-        def count(probe: str, value: Tensor) -> Tensor:
-            self.shown += value.numel() * value.element_size()
-            return tap(probe, value)
-
-        super().step(ids, count)
-
-
 def main(model: Path, tokens: int, chunk: int) -> None:
     engine = Engine.load(model)
     golden = MadeUp(engine, tokens)
-    candidate = Counting(engine, "eager")
+    shown = 0
+
+    def count(probe: str, value: Tensor) -> Tensor:
+        nonlocal shown
+        shown += value.numel() * value.element_size()
+        return value
+
+    candidate = Tapped(EngineCandidate(engine, "eager"), count)
     result = walk(candidate, golden, torch.float32, nowhere, chunks(tokens, chunk, 0))
     report = {
-        "shown": candidate.shown,
+        "shown": shown,
         "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
         "compared": len({m.probe for m in result.measurements if m.errors is not None}),
         "probes": len(probes(engine.decoder)),

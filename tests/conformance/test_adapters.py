@@ -13,12 +13,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from conformance.candidate import Candidate, Level, Tap
+from conformance.candidate import Candidate, Level
 from conformance.cases import CASES
 from conformance.check import run_check
 from conformance.golden import REPOSITORY_GOLDENS, Golden
 from conformance.oracle import candidate as reference
 from conformance.report import Report
+from conformance.tapped import Tapped
 from conformance.verdict import Trial, trial
 from tests.conformance import foreign_candidate
 from tests.conformance.foreign import Attend, ForeignLlama
@@ -103,20 +104,6 @@ def test_a_wrong_eps_in_one_norm_of_transformers_is_blamed_there(
     assert found.culprits[0].graft_confirms
 
 
-class Altered(Candidate):
-    """Another candidate whose values `change` alters on their way to the tap, and in its own hands."""
-
-    def __init__(self, inner: Candidate, change: Callable[[str, Tensor], Tensor]) -> None:
-        self.inner, self.change = inner, change
-        self.name, self.level, self.lacks = f"broken {inner.name}", inner.level, inner.lacks
-
-    def begin(self, capacity: int) -> None:
-        self.inner.begin(capacity)
-
-    def step(self, ids: Tensor, tap: Tap) -> None:
-        self.inner.step(ids, lambda probe, value: tap(probe, self.change(probe, value)))
-
-
 def test_an_overwritten_slot_in_the_cache_of_transformers_is_blamed_there(
     transformers: reference.TransformersCandidate,
 ) -> None:
@@ -129,7 +116,7 @@ def test_an_overwritten_slot_in_the_cache_of_transformers_is_blamed_there(
         value[:, :, 7] = value[:, :, 8]
         return value
 
-    broken = Altered(transformers, overwrite)
+    broken = Tapped(transformers, overwrite)
     found = judged(broken)
     assert culprits(found) == ["cache.layers.0.v"]
     assert found.culprits[0].finding.position == 7
@@ -140,7 +127,7 @@ def test_scaled_logits_of_transformers_show_from_their_level_on(
     transformers: reference.TransformersCandidate,
 ) -> None:
     """Greedy tokens are the same: ids alone cannot tell."""
-    broken = Altered(transformers, lambda probe, x: x * 1.01 if probe == "logits" else x)
+    broken = Tapped(transformers, lambda probe, value: value * 1.01 if probe == "logits" else value)
     assert judged(broken, Level.L1).conforms
     assert not judged(broken, Level.L3).conforms
     assert culprits(judged(broken)) == ["logits"]

@@ -10,6 +10,7 @@ from conformance.candidate import Level, Tap
 from conformance.engine_candidate import EngineCandidate
 from conformance.golden import REPOSITORY_GOLDENS, Golden
 from conformance.lockstep import chunks
+from conformance.tapped import Tapped
 from conformance.verdict import Trial, behind_gaps, trial
 from engine import Engine
 from engine.errors import RequestError
@@ -286,22 +287,14 @@ def test_chunks_make_a_schedule_of_every_token() -> None:
     assert chunks(4, 4, 2) == [4, 1, 1]
 
 
-class Spoilt(EngineCandidate):
+def spoilt(golden: Golden, *probes: str) -> Tapped:
     """The engine with some operations 1 % too large; what follows takes that up, as in production."""
-
-    def __init__(self, golden: Golden, *probes: str) -> None:
-        super().__init__(Engine.load(golden.folder), "eager")
-        self.probes = probes
-
-    def step(self, ids: Tensor, tap: Tap) -> None:
-        def spoilt(probe: str, value: Tensor) -> Tensor:
-            return tap(probe, value * 1.01 if probe in self.probes else value)
-
-        super().step(ids, spoilt)
+    engine = EngineCandidate(Engine.load(golden.folder), "eager")
+    return Tapped(engine, lambda probe, value: value * 1.01 if probe in probes else value)
 
 
 def test_what_follows_names_the_culprit_it_came_from(golden: Golden) -> None:
-    result = trial(Spoilt(golden, TARGET), golden, torch.float32)
+    result = trial(spoilt(golden, TARGET), golden, torch.float32)
     assert [c.finding.probe for c in result.culprits] == [TARGET]
     assert len(result.propagated) > 10
     assert {f.propagated_from for f in result.propagated} == {(TARGET,)}
@@ -311,7 +304,7 @@ def test_what_follows_names_the_culprit_it_came_from(golden: Golden) -> None:
 
 def test_of_two_culprits_the_nearest_upstream_is_named_first(golden: Golden) -> None:
     early, late = "layers.0.attn.out", "layers.2.mlp.act"
-    result = trial(Spoilt(golden, early, late), golden, torch.float32)
+    result = trial(spoilt(golden, early, late), golden, torch.float32)
     assert {c.finding.probe for c in result.culprits} == {early, late}
     assert all(c.graft_confirms for c in result.culprits)
     by_probe = {f.probe: f.propagated_from for f in result.propagated}
