@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -128,40 +129,31 @@ class _Session:
             if not fnmatch(folder.name, cases):
                 continue
             manifest = read_manifest(folder)
-            if manifest["kind"] == "text":
-                if not self.is_engine:
-                    self.report.skipped.append(
-                        f"{folder.name}: it asks the stages of this project's own tokenizer"
-                    )
-                    continue
-                self.say(f"{folder.name}: every stage of the tokenizer")
-                verify_hashes(folder, manifest)
-                findings = tuple(check_text(folder))
-                self.report.texts.append(TextTrial(folder.name, "tokenizer", findings))
-                if self.packer is not None:
-                    self.packer.text(folder, findings, self.run)
-                continue
-            if manifest["kind"] == "decisions":
-                verify_hashes(folder, manifest)
-                self._check_decisions(folder)
-                continue
-            path = checkpoint_of(folder, manifest)
-            if path is None:
+            if manifest["kind"] != "model":
+                self._check_stages(folder, manifest)
+            elif (path := checkpoint_of(folder, manifest)) is None:
                 self.report.skipped.append(missing_checkpoint(folder, manifest))
-                continue
-            self.check_on(folder, path)
+            else:
+                self.check_on(folder, path)
 
-    def _check_decisions(self, folder: Path) -> None:
+    def _check_stages(self, folder: Path, manifest: Mapping[str, Any]) -> None:
+        """A golden of the tokenizer's stages, or of those from logits to an answer's end."""
+        of_text = manifest["kind"] == "text"
         if not self.is_engine:
-            self.report.skipped.append(
-                f"{folder.name}: it asks this project's own sampler and loop"
-            )
+            asked = "tokenizer" if of_text else "sampler and loop"
+            self.report.skipped.append(f"{folder.name}: it asks this project's own {asked}")
             return
-        self.say(f"{folder.name}: sampling, stopping and log-probabilities")
-        findings = tuple(check_decisions(folder))
-        self.report.texts.append(TextTrial(folder.name, "decisions", findings))
+        verify_hashes(folder, manifest)
+        if of_text:
+            self.say(f"{folder.name}: every stage of the tokenizer")
+            answers = TextTrial(folder.name, "tokenizer", tuple(check_text(folder)))
+        else:
+            self.say(f"{folder.name}: sampling, stopping and log-probabilities")
+            answers = TextTrial(folder.name, "decisions", tuple(check_decisions(folder)))
+        self.report.texts.append(answers)
         if self.packer is not None:
-            self.packer.decision(folder, findings, self.run)
+            pack = self.packer.text if of_text else self.packer.decision
+            pack(folder, answers.findings, self.run)
 
     def check_on(self, folder: Path, model: Path) -> None:
         """One model golden: every candidate in lockstep and freely, then its own loop."""
