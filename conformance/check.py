@@ -33,7 +33,7 @@ from conformance.text import check_text
 from conformance.verdict import trial
 from engine.assets import KNOWN
 from engine.errors import LockstepError, ModelFileError, RequestError
-from engine.generate.engine import DTYPES, check_device
+from engine.generate.engine import DTYPES, check_device, check_dtype
 from engine.models import resolve
 from engine.weights import open_checkpoint
 
@@ -63,8 +63,7 @@ def run_check(
     """
     if level not in Level.__members__:
         raise RequestError(f"no level {level!r}; there are {', '.join(Level.__members__)}")
-    if dtype not in DTYPES:
-        raise RequestError(f"no dtype {dtype!r}; there are {', '.join(DTYPES)}")
+    check_dtype(dtype)
     if golden is not None and len(targets) > 1:
         raise RequestError(f"--golden goes with one MODEL, not with {len(targets)}")
     if candidate == ENGINE:

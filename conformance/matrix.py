@@ -25,7 +25,7 @@ from conformance.lockstep import chunks
 from conformance.report.words import choice, message
 from conformance.verdict import Trial, trial
 from engine.errors import LockstepError, ModelFileError, RequestError
-from engine.generate.engine import DTYPES, check_device
+from engine.generate.engine import DTYPES, check_device, check_dtype
 from engine.models import resolve
 
 KINDS = ("words", "logits", "operations", "cache")
@@ -56,8 +56,7 @@ class Matrix:
 
     @cached_property
     def candidates(self) -> Sequence[Candidate]:
-        if self.dtype not in DTYPES:
-            raise LockstepError(f"no dtype {self.dtype!r}; there are {', '.join(DTYPES)}")
+        check_dtype(self.dtype)
         check_device(self.device)
         return made(self.make, self.path, self.device, self.dtype)
 

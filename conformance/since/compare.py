@@ -30,7 +30,7 @@ from conformance.since.recorder import Answers, Record, Run
 from conformance.since.revision import check_out
 from conformance.text import TextFinding
 from engine.errors import LockstepError, RequestError
-from engine.generate.engine import DTYPES, check_device
+from engine.generate.engine import DTYPES, check_device, check_dtype
 
 
 @dataclass(frozen=True)
@@ -147,8 +147,7 @@ def compare(
     say: Say = lambda _: None,
 ) -> EngineDiff:
     """Compares two versions of the engine on TARGETS or on every golden; see `compare_with`."""
-    if dtype not in DTYPES:
-        raise RequestError(f"no dtype {dtype!r}; there are {', '.join(DTYPES)}")
+    check_dtype(dtype)
     check_device(device)
     inputs, skipped = _inputs(targets)
     if not inputs:

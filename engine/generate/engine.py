@@ -59,8 +59,7 @@ class Engine:
 
         Raises LockstepError with one sentence when a file, a key or the request is at fault.
         """
-        if dtype not in DTYPES:
-            raise RequestError(f"no dtype {dtype!r}; there are {', '.join(DTYPES)}")
+        check_dtype(dtype)
         check_device(device)
         checkpoint = open_checkpoint(resolve(model, progress))
         decoder = Decoder(checkpoint.spec, backend_named(backend), device).eval()
@@ -307,6 +306,12 @@ def _end_ids(config: Mapping[str, Any], where: str) -> frozenset[int]:
             f"{where}: eos_token_id must be an id or a list of ids, got {value!r:.60}"
         )
     return frozenset(ids)
+
+
+def check_dtype(dtype: str) -> None:
+    """Raises RequestError unless the engine computes in `dtype`."""
+    if dtype not in DTYPES:
+        raise RequestError(f"no dtype {dtype!r}; there are {', '.join(DTYPES)}")
 
 
 def check_device(device: str) -> None:
