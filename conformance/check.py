@@ -26,7 +26,6 @@ from conformance.golden import (
 )
 from conformance.goldens import checkpoint_of, inventory, missing_checkpoint
 from conformance.live import golden_of
-from conformance.lockstep import chunks
 from conformance.process import Say
 from conformance.report import Report, TextTrial
 from conformance.text import check_text
@@ -162,13 +161,12 @@ class _Session:
             raise ModelFileError(
                 f"{folder.name} was made with another {known.name}; {remake(golden.case)}"
             )
-        prompt, *single = golden.schedule
         dtype = DTYPES[self.dtype]
         for candidate in made(self.make, model, self.device, self.dtype):
             trials = []
             for chunk in candidate.prefill if min(self.level, candidate.level) > Level.L0 else ():
                 self.say(f"{golden.case}: {candidate.name} in {self.dtype}")
-                schedule = chunks(prompt, chunk or prompt, len(single))
+                schedule = golden.schedule_in(chunk)
                 trials.append(trial(candidate, golden, dtype, schedule, self.level))
             self.report.trials += trials
             if self.packer is not None:

@@ -19,7 +19,7 @@ from conformance.candidate import Candidate
 from conformance.golden import REPOSITORY_GOLDENS, Golden
 from conformance.goldens import run_oracle
 from conformance.reorder import Variant
-from conformance.tally import DTYPES, Make, Say, Tally, tally, tiny_goldens
+from conformance.tally import MEASURED, Make, Say, Tally, tally, tiny_goldens
 from conformance.varied_engine import VariedEngine
 from engine import Engine
 from engine.errors import RequestError
@@ -68,7 +68,8 @@ def measure(names: Sequence[str], count: int, seed: int, say: Say) -> FalseAlarm
             Tally(**(t | {"outside": tuple(t["outside"])})) for t in json.loads(out.read_text())
         ]
     ours = [
-        tally("the engine", _engine_variant(), folders, dtype, count, seed, say) for dtype in DTYPES
+        tally("the engine", _engine_variant(), folders, dtype, count, seed, say)
+        for dtype in MEASURED
     ]
     return FalseAlarms(seed, tuple(theirs + ours))
 

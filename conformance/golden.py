@@ -65,6 +65,12 @@ class Golden:
         prompt = int(self.manifest["prompt_tokens"])
         return [prompt] + [1] * (len(self.ids) - prompt)
 
+    def schedule_in(self, chunk: int | None) -> list[int]:
+        """The schedule with the prompt in chunks of that many tokens; None is the prompt whole."""
+        prompt, *single = self.schedule
+        whole, rest = divmod(prompt, chunk or prompt)
+        return [chunk or prompt] * whole + ([rest] if rest else []) + single
+
     @cached_property
     def trace(self) -> Mapping[str, Tensor]:
         """Truth by probe, as it is stored; the file is mapped, not read."""

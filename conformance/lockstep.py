@@ -225,12 +225,6 @@ def _lets_through(scores: Tensor, truth: Tensor) -> bool:
     return bool((weighs & (truth == -torch.inf)).any())
 
 
-def chunks(total: int, size: int, then_single: int) -> list[int]:
-    """A schedule: `total` tokens in pieces of `size`, then `then_single` steps of one token."""
-    whole, rest = divmod(total, size)
-    return [size] * whole + ([rest] if rest else []) + [1] * then_single
-
-
 def graft_at(probes: Iterable[str]) -> HandOn:
     chosen = frozenset(probes)
     return chosen.__contains__

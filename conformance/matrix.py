@@ -21,7 +21,6 @@ from conformance.check import ENGINE
 from conformance.generation import answer
 from conformance.golden import Golden
 from conformance.live import golden_of
-from conformance.lockstep import chunks
 from conformance.report.words import choice, message
 from conformance.verdict import Trial, trial
 from engine.errors import LockstepError, ModelFileError, RequestError
@@ -73,8 +72,7 @@ class Matrix:
 
     def trial(self, candidate: Candidate, chunk: int | None) -> Trial:
         if (candidate.name, chunk) not in self._trials:
-            prompt, *single = self.golden.schedule
-            schedule = chunks(prompt, chunk or prompt, len(single))
+            schedule = self.golden.schedule_in(chunk)
             found = trial(candidate, self.golden, DTYPES[self.dtype], schedule)
             self._trials[candidate.name, chunk] = found
         return self._trials[candidate.name, chunk]

@@ -21,7 +21,7 @@ from conformance.envelope import Envelope, row_errors
 from conformance.golden import REPOSITORY_GOLDENS, Golden
 from conformance.lockstep import everywhere, walk
 from conformance.reorder import Variant
-from conformance.tally import DTYPES, Say, tiny_goldens
+from conformance.tally import MEASURED, Say, tiny_goldens
 from conformance.tapped import Tapped
 from conformance.varied_engine import VariedEngine
 from engine import Engine
@@ -86,7 +86,7 @@ def measure(names: Sequence[str], say: Say) -> Power:
     found: list[Strength] = []
     for folder in folders:
         golden = Golden(folder)
-        for dtype in DTYPES:
+        for dtype in MEASURED:
             say(f"power: {golden.case} in {dtype}")
             found += _strengths(golden, dtype)
     return Power(tuple(found))
@@ -145,7 +145,7 @@ def print_power(power: Power, console: Console) -> None:
     """By operation, the least that is noticed at its weakest probe, over cases and layers."""
     table = Table(box=None, pad_edge=False)
     table.add_column("operation")
-    columns = [(dtype, fault) for dtype in DTYPES for fault in FAULTS]
+    columns = [(dtype, fault) for dtype in MEASURED for fault in FAULTS]
     for dtype, fault in columns:
         table.add_column(f"{dtype}\n{fault}", justify="right")
     for name in dict.fromkeys(operation(s.probe) for s in power.strengths):

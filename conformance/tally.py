@@ -11,14 +11,13 @@ import torch
 
 from conformance.candidate import Candidate
 from conformance.golden import REPOSITORY_GOLDENS, Golden
-from conformance.lockstep import chunks
 from conformance.reorder import Variant
 from conformance.verdict import trial
 
 Say = Callable[[str], None]
 Make = Callable[[Golden, torch.dtype, Variant], Candidate]
 
-DTYPES = ("float32", "bfloat16")
+MEASURED = ("float32", "bfloat16")
 
 
 @dataclass(frozen=True)
@@ -62,10 +61,9 @@ def tally(
     outside: list[str] = []
     for n in range(count):
         golden = goldens[n % len(goldens)]
-        prompt, *single = golden.schedule
-        variant = _draw(draw, prompt, pads)
+        variant = _draw(draw, golden.schedule[0], pads)
         candidate = make(golden, getattr(torch, dtype), variant)
-        schedule = chunks(prompt, variant.chunk or prompt, len(single))
+        schedule = golden.schedule_in(variant.chunk)
         result = trial(candidate, golden, getattr(torch, dtype), schedule)
         probes += result.probes + len(result.own)
         found = [c.finding for c in result.culprits] + list(result.propagated)

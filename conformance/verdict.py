@@ -133,7 +133,6 @@ class Trial:
     rows: int
     own: tuple[Standing, ...]
     whole: tuple[Standing, ...]
-    logits_error: float  # largest in the free run, relative to the row's scale
     logits_outside: bool  # or never shown, where they should have been
 
     @property
@@ -271,8 +270,6 @@ def trial(
         if _reached_the_end(proof, level):
             still = judge(proof.measurements, lambda _: whole, golden).outside
             confirmed = _confirmed(guilty, {f.probe for f in still}, golden)
-    expected = golden.probes(level)
-    logits = [m for m in free.measurements if m.probe == "logits"]
     return Trial(
         case=golden.case,
         candidate=candidate.name,
@@ -285,7 +282,7 @@ def trial(
             if f.probe not in guilty
         ),
         disagreements=tuple(disagreements(free.choices, golden, whole)),
-        skipped=tuple(p for p in expected if not candidate.offers(p)),
+        skipped=tuple(p for p in golden.probes(level) if not candidate.offers(p)),
         probes=len({m.probe for m in free.measurements}),
         rows=sum(
             m.errors.largest.numel()
@@ -294,10 +291,6 @@ def trial(
         ),
         own=alone.standings,
         whole=freely.standings,
-        logits_error=max(
-            (float(m.errors.largest.max()) for m in logits if m.errors is not None),
-            default=float("inf"),
-        ),
         logits_outside="logits" in {finding.probe for finding in freely.outside}
         or not _reached_the_end(free, level),
     )

@@ -47,6 +47,9 @@ def pack_operation(
             shutil.rmtree(path) if path.is_dir() else path.unlink()
         try:
             _write(draft, cut, candidate, found, failure, schedule, golden, model, run)
+        except CutError:
+            continue
+        try:
             again = Capsule(draft).judge()
         except Exception:  # noqa: S112  # what the engine under test makes of a cut is no news
             continue

@@ -22,7 +22,6 @@ from torch import Tensor
 from conformance.engine_candidate import EngineCandidate, candidates
 from conformance.golden import REPOSITORY_GOLDENS, Golden, read_manifest
 from conformance.goldens import inventory
-from conformance.lockstep import chunks
 from engine.assets import KNOWN
 from engine.generate import SamplingParams
 from engine.models import resolve
@@ -94,8 +93,7 @@ def _on_model(candidate: EngineCandidate, golden: Golden, dtype: str) -> Iterato
     if not in_top_5:
         yield TOP_5
     for chunk in candidate.prefill:
-        prompt, *single = golden.schedule
-        schedule = chunks(prompt, chunk or prompt, len(single))
+        schedule = golden.schedule_in(chunk)
         try:
             near, close = _numbers(candidate, golden, schedule)
         except Exception:

@@ -12,7 +12,7 @@ from torch import Tensor
 from conformance.candidate import Tap
 from conformance.envelope import Noise
 from conformance.golden import Golden
-from conformance.lockstep import Walk, chunks, everywhere, nowhere, walk
+from conformance.lockstep import Walk, everywhere, nowhere, walk
 from conformance.oracle.model import Oracle
 from conformance.reorder import PLAIN, Variant
 from engine.errors import LockstepError
@@ -105,8 +105,7 @@ def noise(golden: Golden, model: Any, dtype: torch.dtype, progress: Progress) ->
     for variant in ENSEMBLE:
         progress(f"noise in {dtype}: {variant.name}")
         candidate = Oracle(model, variant)
-        prompt, *single = golden.schedule
-        schedule = chunks(prompt, variant.chunk or prompt, len(single))
+        schedule = golden.schedule_in(variant.chunk)
         for run, hand_on in (("lockstep", everywhere), ("free", nowhere)):
             gather(tables[run], walk(candidate, golden, dtype, hand_on, schedule), candidate.name)
     return {

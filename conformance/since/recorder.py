@@ -24,7 +24,6 @@ import engine
 from conformance.candidate import Candidate, said
 from conformance.engine_candidate import candidates
 from conformance.golden import Golden
-from conformance.lockstep import chunks
 from conformance.text import answers, attempt
 from engine.errors import LockstepError
 
@@ -93,11 +92,10 @@ def record(out: Path, device: str, dtype: str, inputs: list[tuple[str, str | Non
 def _run(
     candidate: Candidate, golden: Golden, dtype: str, schedule: str, run: str, file: Path
 ) -> Run:
-    prompt, *single = golden.schedule
     shown: dict[str, Tensor] = {}
     stopped = None
     start = 0
-    sizes = chunks(prompt, SCHEDULES[schedule] or prompt, len(single))
+    sizes = golden.schedule_in(SCHEDULES[schedule])
     candidate.begin(len(golden.ids))
     for step, size in enumerate(sizes):
         tap = partial(_keep, shown, golden, run, step, start, start + size)

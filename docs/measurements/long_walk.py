@@ -18,7 +18,7 @@ from torch import Tensor
 
 from conformance.engine_candidate import EngineCandidate
 from conformance.golden import Golden
-from conformance.lockstep import chunks, nowhere, walk
+from conformance.lockstep import nowhere, walk
 from conformance.tapped import Tapped
 from engine import Engine
 from engine.probe import probes
@@ -61,7 +61,7 @@ def main(model: Path, tokens: int, chunk: int) -> None:
         return value
 
     candidate = Tapped(EngineCandidate(engine, "eager"), count)
-    result = walk(candidate, golden, torch.float32, nowhere, chunks(tokens, chunk, 0))
+    result = walk(candidate, golden, torch.float32, nowhere, golden.schedule_in(chunk))
     report = {
         "shown": shown,
         "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,

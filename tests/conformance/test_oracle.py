@@ -15,7 +15,7 @@ from torch import Tensor
 from conformance.envelope import Noise
 from conformance.golden import REPOSITORY_GOLDENS, Golden
 from conformance.goldens import verify
-from conformance.lockstep import chunks, everywhere, nowhere, walk
+from conformance.lockstep import everywhere, nowhere, walk
 from conformance.oracle.answers import logits as plain_logits
 from conformance.oracle.model import Oracle, load
 from conformance.oracle.noise import ENSEMBLE
@@ -138,8 +138,7 @@ def test_every_variant_of_the_ensemble_is_legal(
     model: Any, golden: Golden, variant: Variant
 ) -> None:
     """Each differs from the truth by float32 rounding alone, free and in lockstep."""
-    prompt, *single = golden.schedule
-    schedule = chunks(prompt, variant.chunk or prompt, len(single))
+    schedule = golden.schedule_in(variant.chunk)
     for hand_on, limit in ((nowhere, 2e-5), (everywhere, 2e-6)):
         result = walk(Oracle(model, variant), golden, torch.float32, hand_on, schedule)
         assert [m.probe for m in result.measurements if m.errors is None] == []

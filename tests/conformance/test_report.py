@@ -70,7 +70,6 @@ def made(**changes: Any) -> Report:
         rows=24,
         own=standings,
         whole=(*standings, broken),
-        logits_error=0.5,
         logits_outside=True,
     )
     text = TextTrial("made", "generation", (TextFinding("generate", "Hi", [1], [2]),), "Ho")

@@ -9,7 +9,6 @@ from torch import Tensor
 from conformance.candidate import Level, Tap
 from conformance.engine_candidate import EngineCandidate
 from conformance.golden import REPOSITORY_GOLDENS, Golden
-from conformance.lockstep import chunks
 from conformance.tapped import Tapped
 from conformance.verdict import Trial, behind_gaps, trial
 from engine import Engine
@@ -282,9 +281,11 @@ def test_a_trial_of_text_alone_is_refused(golden: Golden) -> None:
         judged(golden, lambda probe, value: value, Level.L0)
 
 
-def test_chunks_make_a_schedule_of_every_token() -> None:
-    assert chunks(21, 5, 3) == [5, 5, 5, 5, 1, 1, 1, 1]
-    assert chunks(4, 4, 2) == [4, 1, 1]
+def test_chunks_make_a_schedule_of_every_token(golden: Golden) -> None:
+    assert golden.schedule_in(None) == golden.schedule == [21, 1, 1, 1, 1, 1, 1]
+    assert golden.schedule_in(5) == [5, 5, 5, 5, 1, 1, 1, 1, 1, 1, 1]
+    assert golden.schedule_in(21) == golden.schedule
+    assert golden.schedule_in(7) == [7, 7, 7, 1, 1, 1, 1, 1, 1]
 
 
 def spoilt(golden: Golden, *probes: str) -> Tapped:
