@@ -42,3 +42,10 @@ def fault(
 ) -> Mutant:
     """A mutant as the catalogue writes it down: `file` lies below engine/."""
     return Mutant(id, family, fault, source, f"engine/{file}", old, new, expected, dtype, cases)
+
+
+def decision(
+    name: str, fault: str, source: str, file: str, old: str, new: str, expected: str
+) -> Mutant:
+    """A mutant of what is made of logits, which the golden `decisions` judges."""
+    return Mutant(f"dec-{name}", "decisions", fault, source, f"engine/{file}", old, new, expected)

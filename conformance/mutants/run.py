@@ -16,12 +16,13 @@ from conformance.candidate import operation
 from conformance.mutants.attention import ATTENTION
 from conformance.mutants.cache import CACHE
 from conformance.mutants.chat import CHAT
-from conformance.mutants.decisions import DECISIONS
 from conformance.mutants.layers import LAYERS
 from conformance.mutants.loop import LOOP
 from conformance.mutants.mutant import Mutant
 from conformance.mutants.planting import plant, planted
 from conformance.mutants.rope import ROPE
+from conformance.mutants.sampling import SAMPLING
+from conformance.mutants.stopping import STOPPING
 from conformance.mutants.stream import STREAM
 from conformance.mutants.tokenizer import TOKENIZER
 from conformance.mutants.weights import WEIGHTS
@@ -48,7 +49,8 @@ THEMES: Mapping[str, tuple[Mutant, ...]] = {
     "layers": LAYERS,
     "cache": CACHE,
     "loop": LOOP,
-    "decisions": DECISIONS,
+    "sampling": SAMPLING,
+    "stopping": STOPPING,
 }
 CATALOGUE: tuple[Mutant, ...] = tuple(mutant for theme in THEMES.values() for mutant in theme)
 

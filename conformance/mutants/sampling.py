@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from conformance.mutants.mutant import Mutant
+from conformance.mutants.mutant import decision
 
 _SAMPLE = "generate/sample.py"
 
@@ -27,13 +27,6 @@ _NGUYEN = "Nguyen et al. 2024, section 3"
 _ORDER = "transformers: the order of generate's logits processors"
 _FIRST_OF_TIES = "torch-spyre/sendnn-inference#542"
 OPENAI = "the OpenAI API reference: completions"
-
-
-def decision(
-    name: str, fault: str, source: str, file: str, old: str, new: str, expected: str
-) -> Mutant:
-    return Mutant(f"dec-{name}", "decisions", fault, source, f"engine/{file}", old, new, expected)
-
 
 SAMPLING = (
     decision(

@@ -52,7 +52,7 @@ from conformance.text_vocabularies import ascii_only
 from engine.errors import LockstepError
 
 #: How far logits are stretched to see whether a rounding could decide what a cut keeps.
-_STRETCH = 1e-4
+_NEAR_ONE = (1 - 1e-4, 1 + 1e-4)
 _POWER = 0.95
 _NO_CUT: Settings = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": None}
 
@@ -141,7 +141,8 @@ def _warped(model: Any, stage: str, row: Tensor) -> tuple[Tensor, float]:
         truth = _processed(model, settings, row.double())
         narrow = _processed(model, settings, row)
         kept = settled(row, truth).isfinite()
-        for other in (narrow, *(_processed(model, settings, row.double() * s) for s in _near(1))):
+        stretched = (_processed(model, settings, row.double() * s) for s in _NEAR_ONE)
+        for other in (narrow, *stretched):
             if not torch.equal(settled(row, other).isfinite(), kept):
                 raise LockstepError(
                     f"{NAME} is an unstable golden: a rounding decides what {dict(settings)} keeps "
@@ -150,10 +151,6 @@ def _warped(model: Any, stage: str, row: Tensor) -> tuple[Tensor, float]:
         truths.append(truth)
         errors.append(_error(settled(row, narrow), settled(row, truth)))
     return torch.stack(truths), max(errors)
-
-
-def _near(one: float) -> tuple[float, float]:
-    return one - _STRETCH, one + _STRETCH
 
 
 def _error(value: Tensor, truth: Tensor) -> float:

@@ -1,8 +1,9 @@
-"""Faults of stopping, finish reasons, counts and log-probabilities; with those of sampling, DECISIONS."""
+"""Faults of stopping: ends, stop texts, finish reasons, counts and log-probabilities."""
 
 from __future__ import annotations
 
-from conformance.mutants.sampling import OPENAI, SAMPLING, decision
+from conformance.mutants.mutant import decision
+from conformance.mutants.sampling import OPENAI
 
 _ENGINE, _ANSWER = "generate/engine.py", "generate/answer.py"
 
@@ -29,7 +30,7 @@ _REASONS = "lmstudio-ai/lmstudio-bug-tracker#2335"
 _STOP_STRINGS = "vllm-project/vllm#3574"
 _OWN_LOGPROBS = "facebookresearch/metaseq#87"
 
-_STOPPING = (
+_ENDINGS = (
     decision(
         "eos-first-only",
         "takes the first of a list of end tokens",
@@ -315,4 +316,4 @@ _LOGPROBS = (
     ),
 )
 
-DECISIONS = (*SAMPLING, *_STOPPING, *_LOGPROBS)
+STOPPING = (*_ENDINGS, *_LOGPROBS)
