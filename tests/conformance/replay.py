@@ -9,6 +9,7 @@ from torch import Tensor
 
 from conformance.candidate import Candidate, Level, Tap
 from conformance.golden import Golden
+from conformance.verdict import Trial, trial
 
 Change = Callable[[str, Tensor], Tensor | None]
 
@@ -37,3 +38,13 @@ class Replay(Candidate):
             changed = self.change(probe, value[None].clone())
             if changed is not None:
                 tap(probe, changed)
+
+
+def judged(golden: Golden, change: Change, level: Level = Level.L5) -> Trial:
+    """What a trial says of the truth with that change in it."""
+    return trial(Replay(golden, change, level), golden, torch.float32)
+
+
+def at(probe: str, alter: Change) -> Change:
+    """A change of one probe."""
+    return lambda name, value: alter(name, value) if name == probe else value
