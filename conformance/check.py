@@ -78,11 +78,14 @@ def run_check(
             session.check_capsule(Path(target))
         elif is_golden(Path(target)):
             session.check_folder(Path(target), cases)
+        elif Path(target).parent.name == REPOSITORY_GOLDENS.name and not Path(target).exists():
+            raise RequestError(f"there is no golden {target}; see: lockstep golden list")
         else:
             session.check_model(target)
     report = session.report
     if not report.trials and not report.texts:  # nobody's success, and no divergence either
-        raise LockstepError(f"nothing was checked: {'; '.join(report.skipped) or 'no such case'}")
+        reasons = [*report.unjudged, *report.skipped] or ["no such case"]
+        raise LockstepError(f"nothing was checked: {'; '.join(reasons)}")
     return report
 
 
@@ -161,8 +164,13 @@ class _Session:
             raise ModelFileError(
                 f"{folder.name} was made with another {known.name}; {remake(golden.case)}"
             )
+        try:
+            candidates = made(self.make, model, self.device, self.dtype)
+        except LockstepError as error:  # the other goldens are judged all the same
+            self.report.unjudged.append(f"{golden.case}: {error}")
+            return
         dtype = DTYPES[self.dtype]
-        for candidate in made(self.make, model, self.device, self.dtype):
+        for candidate in candidates:
             trials = []
             for chunk in candidate.prefill if min(self.level, candidate.level) > Level.L0 else ():
                 self.say(f"{golden.case}: {candidate.name} in {self.dtype}")
@@ -196,10 +204,11 @@ class _Session:
         except ModelFileError as error:
             self._skip(f"{golden.case}: its words, as {error}")
             return
-        if text_alone and said.text is None:
-            self._skip(f"{golden.case}: {candidate.name} says no words")
+        if not said.heard or (text_alone and said.text is None):
+            self._skip(f"{candidate.name} has no loop of its own")
             return
-        heard = TextTrial(golden.case, "generation", said.findings, said.text, said.follows)
+        what = "generation" if self.is_engine else f"{candidate.name}, generation"
+        heard = TextTrial(golden.case, what, said.findings, said.text, said.follows)
         if heard not in self.report.texts:  # candidates that share a loop say the same
             self.report.texts.append(heard)
             if self.packer is not None:

@@ -209,13 +209,18 @@ def _deliver(report: Any, json_file: Path | None, show: Callable[[Any, Any], Non
 
     if str(json_file) == "-":
         print(json_text(report.to_json()))
-    else:
-        console = Console()
-        # A pipe has no width of its own, and 80 columns break the names of probes.
-        show(report, console if console.is_terminal else Console(width=120))
-        if json_file is not None:
-            with atomically(json_file) as draft:
-                draft.write_text(json_text(report.to_json(), indent=1) + "\n", encoding="utf-8")
+        raise typer.Exit(report.exit_status)
+    if json_file is not None:  # first: whoever reads the terminal's part may leave early
+        with atomically(json_file) as draft:
+            draft.write_text(json_text(report.to_json(), indent=1) + "\n", encoding="utf-8")
+
+    class Piped(Console):
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError  # rich would leave with 1, which is a verdict here
+
+    console = Piped()
+    # A pipe has no width of its own, and 80 columns break the names of probes.
+    show(report, console if console.is_terminal else Piped(width=120))
     raise typer.Exit(report.exit_status)
 
 

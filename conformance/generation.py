@@ -28,6 +28,7 @@ class Answer:
     findings: tuple[TextFinding, ...]
     text: str | None
     follows: bool = False  # it differs, and a divergence that is known already explains that
+    heard: bool = True  # False where the candidate answers nothing by itself
 
 
 def answer(
@@ -61,7 +62,7 @@ def answer(
         if not excused:
             findings.append(TextFinding("generate", f"{count} ids", expected, chosen))
     if "text" not in golden.manifest:
-        return Answer(tuple(findings), None, follows)
+        return Answer(tuple(findings), None, follows, heard=chosen is not None)
     text, continuation = str(golden.manifest["text"]), golden.manifest["continuation"]
     ids = _ask(candidate.encode, text) if with_ids else None
     if ids is not None and ids != prompt:
@@ -72,7 +73,8 @@ def answer(
         follows = follows or known_to_diverge
         if not excused:
             findings.append(TextFinding("generate", text, continuation, words))
-    return Answer(tuple(findings), words, follows)
+    heard = any(said is not None for said in (chosen, ids, words))
+    return Answer(tuple(findings), words, follows, heard)
 
 
 def _ask(question: Callable[..., T | None], *arguments: Any) -> T | str | None:

@@ -50,6 +50,7 @@ class Measurement:
     errors: RowErrors | None = None
     problem: str | None = None
     row: tuple[Tensor, Tensor] | None = None  # the row furthest off: got, expected
+    since: str | None = None  # the last probe before others that the golden does not hold
 
     def elements(self, count: int = 3) -> tuple[Element, ...]:
         """The elements furthest off in the row furthest off: where two tensors differ, to be looked at."""
@@ -139,12 +140,18 @@ class _Watch:
         self.step, self.start, self.stop = step, start, stop
         self.result = result
         self.seen: set[str] = set()
+        self.latest: str | None = None
+        self.since: str | None = None
 
     def __call__(self, probe: str, value: Tensor) -> Tensor:
         if probe == "logits" and self.level.stands_for_all:
             self._from_logits(value)
-        if not self.level.offers(probe) or not self.golden.watches(probe):
+        if not self.level.offers(probe):
             return value
+        if not self.golden.watches(probe):
+            self.since = self.since or self.latest
+            return value
+        since, self.since, self.latest = self.since, None, probe
         if probe in self.seen:
             self._report(probe, problem="was shown twice in one step")
             return value
@@ -153,14 +160,15 @@ class _Watch:
             self._report(probe, problem="is not in the reference: the candidate has one too many")
             return value
         truth = self.golden.truth(probe, self.start, self.stop).to(value.device)
-        expected = (value.shape[0], *truth.shape)
+        batch = value.shape[0] if value.ndim == truth.ndim + 1 else 1
+        expected = (batch, *truth.shape)
         if tuple(value.shape) != expected:
             problem = f"has the shape {tuple(value.shape)}, the reference {expected}"
             self._report(probe, problem=problem)
             if self.hand_on(probe):
                 return truth.to(self.dtype).expand(expected).clone()
             return value
-        self._measure(probe, value, truth)
+        self._measure(probe, value, truth, since)
         if self.hand_on(probe):
             return truth.to(value.dtype).expand(expected).clone()
         return value
@@ -172,7 +180,7 @@ class _Watch:
         else:
             self("next_id", logits[:, -1].argmax(-1, keepdim=True))
 
-    def _measure(self, probe: str, value: Tensor, truth: Tensor) -> None:
+    def _measure(self, probe: str, value: Tensor, truth: Tensor, since: str | None = None) -> None:
         if probe == "next_id":
             self._compare_choices([self.stop - 1], value[0].tolist(), truth.tolist())
             return
@@ -194,7 +202,9 @@ class _Watch:
         else:
             row = largest_at(errors.largest)
             pair = value[row].clone(), known.expand_as(value)[row].clone()
-            self.result.measurements.append(Measurement(probe, self.step, start, errors, row=pair))
+            self.result.measurements.append(
+                Measurement(probe, self.step, start, errors, row=pair, since=since)
+            )
         if probe in ("logits", "logprobs"):
             said = (known > -torch.inf).expand_as(value).any(-1)[0]
             self._compare_choices(

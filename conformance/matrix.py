@@ -19,7 +19,7 @@ import pytest
 from conformance.candidate import Candidate, Factory, Level, factory, level_of, made
 from conformance.check import ENGINE
 from conformance.generation import answer
-from conformance.golden import Golden
+from conformance.golden import Golden, is_golden
 from conformance.live import golden_of
 from conformance.report.words import choice, message
 from conformance.verdict import Trial, trial
@@ -64,8 +64,9 @@ class Matrix:
         if self._failed is not None:  # making it takes a while: not once for every item
             raise self._failed
         try:
-            folder = self.golden_folder or golden_of(self.model, self.path, self.dtype, self._say)
-            return Golden(Path(folder))
+            if self.golden_folder or is_golden(self.path):  # a golden brings its model along
+                return Golden(Path(self.golden_folder or self.path))
+            return Golden(golden_of(self.model, self.path, self.dtype, self._say))
         except LockstepError as error:
             self._failed = error
             raise

@@ -33,6 +33,8 @@ class Finding:
     `position` and `head` are those of the worst row of the first step that failed, `kind` says which
     error of the row it was (see `envelope`), `worst` shows its elements; a `problem` is a failure that no
     comparison of numbers describes, such as a wrong shape. `propagated_from` are the culprits upstream.
+    `since` is set where others may be at fault as well: all that comes after that probe up to this one,
+    of which the golden or the candidate shows nothing.
     """
 
     probe: str
@@ -45,6 +47,7 @@ class Finding:
     problem: str | None = None
     worst: tuple[Element, ...] = ()
     propagated_from: tuple[str, ...] = ()
+    since: str | None = None
 
     def __str__(self) -> str:
         parts = [self.probe, f"step {self.step}"]
@@ -61,18 +64,32 @@ class Culprit:
     """An operation whose own error, from the reference's inputs, leaves its envelope.
 
     `graft_confirms`: with the golden put in at the culprits alone, all that follows this one, up to
-    the next culprit, came right.
+    the next culprit, came right; None where the golden holds nothing that follows. There is no place
+    where several operations may be at fault (`Finding.since`).
     """
 
     finding: Finding
     file: str | None
     line: int | None
-    graft_confirms: bool
+    graft_confirms: bool | None
+
+    @property
+    def proof(self) -> str:
+        """What the graft says, in words."""
+        if self.graft_confirms is None:
+            return "nothing behind it to confirm"
+        return "confirmed by graft" if self.graft_confirms else "not confirmed by graft"
+
+    @property
+    def place(self) -> str | None:
+        """Where the operation stands in the candidate's code, or since which probe the fault may lie."""
+        if self.finding.since:
+            return f"or an operation since {self.finding.since}"
+        return f"{shorten(self.file)}:{self.line}" if self.file else None
 
     def __str__(self) -> str:
-        place = f"  {shorten(self.file)}:{self.line}" if self.file else ""
-        proof = "confirmed by graft" if self.graft_confirms else "not confirmed by graft"
-        return f"{self.finding}{place}  ({proof})"
+        place = f"  {self.place}" if self.place else ""
+        return f"{self.finding}{place}  ({self.proof})"
 
 
 def shorten(path: str) -> str:
@@ -215,6 +232,7 @@ def _at_worst_row(m: Measurement, shares: Tensor, envelope: Envelope) -> Finding
         allowance=float(allowed[row]),
         kind=kind,
         worst=m.elements(),
+        since=m.since,
     )
 
 
@@ -264,18 +282,20 @@ def trial(
         locked = walk(candidate, golden, dtype, everywhere, schedule, level)
         alone = judge(locked.measurements, lambda p: whole if p in gaps else own, golden)
     guilty = sorted({finding.probe for finding in alone.outside}, key=golden.order)
-    confirmed: Collection[str] = ()
+    confirmed: dict[str, bool | None] = {}
     if guilty:
         proof = walk(candidate, golden, dtype, graft_at(guilty), schedule, level)
-        if _reached_the_end(proof, level):
+        if _reached_the_end(proof, golden, level):
             still = judge(proof.measurements, lambda _: whole, golden).outside
-            confirmed = _confirmed(guilty, {f.probe for f in still}, golden)
+            confirmed = _confirmed(guilty, {f.probe for f in still}, golden, level)
     return Trial(
         case=golden.case,
         candidate=candidate.name,
         dtype=str(dtype).removeprefix("torch."),
         schedule=schedule,
-        culprits=tuple(_culprit(f, candidate, f.probe in confirmed) for f in alone.outside),
+        culprits=tuple(
+            _culprit(f, candidate, confirmed.get(f.probe, False)) for f in alone.outside
+        ),
         propagated=tuple(
             replace(f, propagated_from=_upstream(f, alone.outside, golden))
             for f in freely.outside
@@ -292,7 +312,7 @@ def trial(
         own=alone.standings,
         whole=freely.standings,
         logits_outside="logits" in {finding.probe for finding in freely.outside}
-        or not _reached_the_end(free, level),
+        or not _reached_the_end(free, golden, level),
     )
 
 
@@ -318,14 +338,16 @@ def behind_gaps(order: Sequence[str], candidate: Candidate) -> frozenset[str]:
     return frozenset(behind)
 
 
-def _confirmed(guilty: Sequence[str], still_outside: Collection[str], golden: Golden) -> set[str]:
-    """The culprits behind which, up to the next one, nothing is outside once all are grafted."""
+def _confirmed(
+    guilty: Sequence[str], still_outside: Collection[str], golden: Golden, level: Level
+) -> dict[str, bool | None]:
+    """Whether nothing is outside behind each culprit, up to the next one, once all are grafted."""
+    last = golden.order(golden.probes(level)[-1])
     bounds = [golden.order(p) for p in guilty] + [math.inf]
     outside = [golden.order(p) for p in still_outside if p not in guilty]
     return {
-        probe
+        probe: None if here == last else not any(here < x < following for x in outside)
         for probe, here, following in zip(guilty, bounds, bounds[1:], strict=False)
-        if not any(here < x < following for x in outside)
     }
 
 
@@ -339,14 +361,15 @@ def _upstream(finding: Finding, culprits: Sequence[Finding], golden: Golden) -> 
     return tuple(sorted(before, key=golden.order, reverse=True))
 
 
-def _reached_the_end(run: Walk, level: Level) -> bool:
-    """Whether logits were shown and compared; below L3 there are none to expect."""
-    shown = any(m.probe == "logits" and m.errors is not None for m in run.measurements)
+def _reached_the_end(run: Walk, golden: Golden, level: Level) -> bool:
+    """Whether the last that the golden holds was shown and compared; below L3 there is nothing to expect."""
+    last = golden.probes(level)[-1]
+    shown = any(m.probe == last and m.errors is not None for m in run.measurements)
     return level < Level.L3 or shown
 
 
-def _culprit(finding: Finding, candidate: Candidate, confirmed: bool) -> Culprit:
-    place = candidate.locate(finding.probe)
+def _culprit(finding: Finding, candidate: Candidate, confirmed: bool | None) -> Culprit:
+    place = None if finding.since else candidate.locate(finding.probe)
     return Culprit(
         finding,
         file=place.file if place else None,

@@ -11,6 +11,7 @@ from conformance.candidate import Candidate
 from conformance.capsule.answers import pack_decision, pack_generation, pack_text
 from conformance.capsule.draft import Run, size
 from conformance.capsule.operation import pack_operation
+from conformance.capsule.replay import is_capsule
 from conformance.golden import Golden
 from conformance.text import TextFinding
 from conformance.verdict import Trial
@@ -20,12 +21,13 @@ from engine.errors import LockstepError, RequestError
 class Packer:
     """Fills `folder` once, with the first failure it is told of; `says` is a line for the user.
 
-    Raises RequestError at once for a folder that holds anything. A failure that cannot be packed
+    An earlier capsule there is replaced; RequestError at once for a folder that holds anything else. A failure that cannot be packed
     stays the check's verdict, and `says` tells why there is no capsule.
     """
 
     def __init__(self, folder: Path) -> None:
-        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        usable = not folder.exists() or is_capsule(folder)
+        if not usable and (not folder.is_dir() or any(folder.iterdir())):
             raise RequestError(f"{folder} is not an empty folder; name a new one for the capsule")
         self.folder = folder
         self.done = False
@@ -80,6 +82,8 @@ class Packer:
             except LockstepError as error:
                 self.says = f"no capsule was written: {error}"
                 return
+            if is_capsule(self.folder):
+                shutil.rmtree(self.folder)
             shutil.copytree(draft, self.folder, dirs_exist_ok=True)
         kilobytes = size(self.folder) / 1000
         self.says = (

@@ -198,8 +198,8 @@ def culprit_lines(trial: Trial, culprit: Culprit) -> Iterator[str]:
     """All there is to say about a culprit, a line each."""
     finding = culprit.finding
     yield f"culprit, {words.seen(finding)}"
-    if at := words.place(culprit):
-        yield f"written at {at}"
+    if culprit.place:
+        yield f"written at {culprit.place}" if culprit.file else culprit.place
     yield words.proof(culprit)
     if said := words.following(trial, culprit):
         yield said

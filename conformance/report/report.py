@@ -43,6 +43,7 @@ class Report:
     trials: list[Trial] = field(default_factory=list)
     texts: list[TextTrial] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
+    unjudged: list[str] = field(default_factory=list)  # what an error kept from being judged
 
     @property
     def conforms(self) -> bool:
@@ -50,8 +51,8 @@ class Report:
 
     @property
     def exit_status(self) -> int:
-        """0 conforms, 1 diverges."""
-        return 0 if self.conforms else 1
+        """0 conforms, 1 diverges, 2 conforms as far as it could be judged."""
+        return 1 if not self.conforms else 2 if self.unjudged else 0
 
     @property
     def notes(self) -> list[str]:
@@ -74,7 +75,7 @@ class Report:
     @property
     def guilty(self) -> list[list[tuple[Trial, Culprit]]]:
         """The culprits by operation: mostly one is guilty in several layers, runs and cases."""
-        operations: dict[tuple[str, str | None, bool], list[tuple[Trial, Culprit]]] = {}
+        operations: dict[tuple[str, str | None, bool | None], list[tuple[Trial, Culprit]]] = {}
         for t in self.trials:
             for c in t.culprits:
                 key = (operation(c.finding.probe), c.file, c.graft_confirms)
@@ -96,6 +97,7 @@ class Report:
                 if d.is_tie
             ],
             "skipped": self.notes,
+            "unjudged": self.unjudged,
             "environment": self.environment,
         }
 
@@ -168,6 +170,7 @@ def _finding_json(trial: TextTrial, found: TextFinding) -> dict[str, Any]:
         "step": 0,
         "probe": found.stage,
         **nothing,
+        "since": None,
         "graft_confirms": None,
         "worst": [],
         "followers": 0,

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from conformance.report.report import Report, TextTrial
-from conformance.report.words import choice, elsewhere, following, place, runs, share
+from conformance.report.words import choice, elsewhere, fed, following, runs, share
 from conformance.text import TextFinding
 from conformance.verdict import Culprit, Trial
 
@@ -32,14 +32,19 @@ def print_report(report: Report, console: Console) -> None:
         console.print(said, style="dim", highlight=False)
     _print_others(report, console)
     for t in report.trials:
-        _print_unexplained(t, console)
-        _print_choices(t, console)
+        name = f"{t.case}, {fed(t, report.trials)}"
+        _print_unexplained(t, name, console)
+        _print_choices(t, name, console)
+    for note in report.unjudged:
+        console.print(f"not judged  {note}", style="bold red", markup=False, highlight=False)
     for note in report.notes:
         console.print(f"skipped  {note}", style="yellow", markup=False, highlight=False)
     for text in report.texts:
         if text.answer is not None:
             console.print(Text(f"{text.case} answers: {text.answer!r}"))
-    if report.conforms:
+    if report.exit_status == 2:
+        console.print("conforms as far as it was judged", style="bold red")
+    elif report.conforms:
         console.print(f"conforms: {report.summary}", style="bold green", highlight=False)
     else:
         console.print("diverges", style="bold red")
@@ -57,7 +62,7 @@ def _table(report: Report) -> Table:
         own, whole = t.worst.get("lockstep"), t.worst.get("free")
         table.add_row(
             t.case,
-            t.candidate if len(dtypes) == 1 else f"{t.candidate} {t.dtype}",
+            fed(t, report.trials) if len(dtypes) == 1 else f"{t.candidate} {t.dtype}",
             f"{share(own[1])}  {own[0]}" if own else "",
             share(whole[1]) if whole else "",
             _mark(t.conforms),
@@ -107,9 +112,7 @@ def _print_operation(sightings: Sequence[tuple[Trial, Culprit]], console: Consol
     """Where an operation was first seen to be wrong, and where else."""
     culprit = sightings[0][1]
     finding = culprit.finding
-    written = place(culprit)
-    proof = "confirmed by graft" if culprit.graft_confirms else "not confirmed by graft"
-    named = _broken([finding.probe, *filter(None, [written]), proof], console.width)
+    named = _broken([finding.probe, *filter(None, [culprit.place]), culprit.proof], console.width)
     console.print(Text.assemble(("culprit  ", "bold red"), named), soft_wrap=True)
     figures = str(finding).removeprefix(finding.probe).strip().split("  ")
     shown = _broken(figures, console.width)
@@ -137,11 +140,10 @@ def _print_text(trial: TextTrial, finding: TextFinding, console: Console) -> Non
     console.print(Text.assemble(("culprit  ", "bold red"), line))
 
 
-def _print_unexplained(trial: Trial, console: Console) -> None:
+def _print_unexplained(trial: Trial, name: str, console: Console) -> None:
     """What is outside in the free run where no operation is blamed: below L4, or between two."""
     if trial.culprits:
         return
-    name = f"{trial.case}, {trial.candidate}"
     for finding in trial.propagated[:SHOWN]:
         shown = _broken(str(finding).split("  "), console.width)
         console.print(Text.assemble(("outside  ", "bold red"), shown), soft_wrap=True)
@@ -150,8 +152,7 @@ def _print_unexplained(trial: Trial, console: Console) -> None:
         console.print(f"... and {len(trial.propagated) - SHOWN} more; --json has them all")
 
 
-def _print_choices(trial: Trial, console: Console) -> None:
-    name = f"{trial.case}, {trial.candidate}"
+def _print_choices(trial: Trial, name: str, console: Console) -> None:
     if trial.culprits:  # with operations at fault, other tokens are no news
         if trial.disagreements:
             count = len(trial.disagreements)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from conformance.candidate import layer_of, operation
 from conformance.report.report import followers
-from conformance.verdict import Culprit, Disagreement, Finding, Trial, shorten
+from conformance.verdict import Culprit, Disagreement, Finding, Trial
 
 _KINDS = {
     "largest": "the largest error of its elements",
@@ -54,12 +54,19 @@ def share(value: float) -> str:
     return f"{value:.2f}" if value < 100 else f"{value:.0e}".replace("e+0", "e")
 
 
-def place(culprit: Culprit) -> str | None:
-    """`file:line` of the operation in the engine, where the candidate knows it."""
-    return f"{shorten(culprit.file)}:{culprit.line}" if culprit.file else None
+def fed(trial: Trial, trials: Sequence[Trial]) -> str:
+    """The candidate, and how its prompt was fed where that tells its runs on a golden apart."""
+    same = [t for t in trials if (t.case, t.candidate) == (trial.case, trial.candidate)]
+    if len(same) == 1:
+        return trial.candidate
+    first, *rest = trial.schedule
+    chunked = bool(rest) and (rest[0] > 1 or first == 1)
+    return f"{trial.candidate}, {f'chunks of {first}' if chunked else 'whole prompt'}"
 
 
 def proof(culprit: Culprit) -> str:
+    if culprit.graft_confirms is None:
+        return "no graft could confirm it: the golden holds nothing that follows"
     return (
         "the graft confirms it: with the reference's value put in there, what follows comes right"
         if culprit.graft_confirms
