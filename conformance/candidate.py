@@ -164,7 +164,7 @@ def factory(name: str) -> Factory:
         sys.path.append(str(Path.cwd()))  # the script `lockstep` has its own folder there instead
     try:
         found = getattr(importlib.import_module(module), function)
-    except Exception as error:  # a module of the user's own raises what it likes
+    except (Exception, SystemExit) as error:  # a module of the user's own raises what it likes
         raise RequestError(f"the candidate {name} cannot be imported: {said(error)}") from None
     return cast("Factory", found)
 
@@ -176,13 +176,21 @@ def made(make: Factory, model: Path, device: str, dtype: str) -> Sequence[Candid
         found = list(make(model, device, dtype))
     except LockstepError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise LockstepError(f"{name} made no candidate of {model}: {said(error)}") from error
     if not found or not all(isinstance(each, Candidate) for each in found):
         raise LockstepError(f"{name} must give Candidates in a list, not {found!r}")
+    for each in found:
+        if not isinstance(each.level, Level):
+            raise LockstepError(f"{each.name} has the level {each.level!r}; it must be a Level")
+        sizes = [1 if size is None else size for size in each.prefill]
+        if not sizes or any(type(size) is not int or size < 1 for size in sizes):
+            raise LockstepError(
+                f"{each.name} has the prefill {each.prefill!r}; it must hold None or sizes from 1 up"
+            )
     return found
 
 
-def said(error: Exception) -> str:
+def said(error: BaseException) -> str:
     """An exception in one line: its type and the first line of its message."""
     return f"{type(error).__name__}: {error}".splitlines()[0]

@@ -115,11 +115,12 @@ CASES: tuple[Case, ...] = (
             num_hidden_layers=2,
             tie_word_embeddings=True,
         ),
-        seed=4,
-        # Small embeddings: otherwise a tied head answers with its own input. Gates beyond what any
-        # family clamps: real models have such activations.
+        seed=7,
+        # Small embeddings: otherwise a tied head answers with its own input. Gates and ups beyond what
+        # any family clamps: real models have such activations.
         draws={
             "*gate_proj.weight": Draw(spread=6.0, fan_in=True),
+            "*up_proj.weight": Draw(spread=6.0, fan_in=True),
             **DRAWS,
             "*embed_tokens.weight": Draw(spread=0.1),
         },

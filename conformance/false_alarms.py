@@ -16,10 +16,10 @@ from typing import Any
 import torch
 
 from conformance.candidate import Candidate
-from conformance.golden import REPOSITORY_GOLDENS, Golden
+from conformance.golden import Golden
 from conformance.goldens import run_oracle
 from conformance.reorder import Variant
-from conformance.tally import MEASURED, Make, Say, Tally, tally, tiny_goldens
+from conformance.tally import MEASURED, Make, Say, Tally, chosen_goldens, tally
 from conformance.varied_engine import VariedEngine
 from engine import Engine
 from engine.errors import RequestError
@@ -58,7 +58,7 @@ def measure(names: Sequence[str], count: int, seed: int, say: Say) -> FalseAlarm
     """
     if count < 1:
         raise RequestError(f"--false-alarms takes a number of variants from 1 up, not {count}")
-    folders = [REPOSITORY_GOLDENS / name for name in names] or tiny_goldens()
+    folders = chosen_goldens(names)
     with tempfile.TemporaryDirectory(prefix="lockstep-") as folder:
         out = Path(folder) / "tallies.json"
         run_oracle(

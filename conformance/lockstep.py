@@ -11,15 +11,18 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from conformance.candidate import Candidate, Level, UnavailableError
+from conformance.candidate import Candidate, Level, UnavailableError, said
 from conformance.envelope import RowErrors, largest_at, row_errors
 from conformance.golden import Golden
+from engine.errors import LockstepError
 
 HandOn = Callable[[str], bool]
+_MAY_BE_WIDE = ("logits", "logprobs", ".scores", ".weights")
 _GONE = 110.0  # so far below a row's best score nothing is left of it: exp(-104) is 0 in float32
 
 
@@ -97,25 +100,35 @@ def walk(
     level = min(level, candidate.level)
     result = Walk()
     golden.load()
-    candidate.begin(len(golden.ids))
+    try:
+        candidate.begin(len(golden.ids))
+    except LockstepError:
+        raise
+    except Exception as error:
+        raise LockstepError(f"{candidate.name} cannot begin: {said(error)}") from error
     start = 0
     for step, size in enumerate(schedule or golden.schedule):
         stop = start + size
         watch = _Watch(candidate, golden, dtype, hand_on, step, start, stop, level, result)
         expected = {p for p in golden.probes(level) if candidate.offers(p)}
-        problem = "was never shown"
+        raised = None
         try:
             candidate.step(golden.ids[start:stop], watch)
         except UnavailableError:
             raise
         except Exception as error:  # whatever a foreign engine raises is its fault, not the suite's
             where = traceback.extract_tb(error.__traceback__)[-1]
-            sentence = f"{type(error).__name__}: {error}".splitlines()[0]
-            problem = f"was not reached: {sentence} ({where.filename}:{where.lineno})"
-        for probe in sorted(expected - watch.seen, key=golden.order):
+            raised = f"{said(error)} ({where.filename}:{where.lineno})"
+        missing = sorted(expected - watch.seen, key=golden.order)
+        if raised is not None:  # the first operation that is missing is the one that failed
+            last = max(expected, key=golden.order)
+            probe, how = (missing[0], "was not reached") if missing else (last, "was followed by")
+            problem = f"{how}: {raised}"
             result.measurements.append(Measurement(probe, step, start, problem=problem))
-            if problem != "was never shown":
-                return result  # the first operation that is missing is the one that failed
+            return result
+        for probe in missing:
+            problem = "was never shown"
+            result.measurements.append(Measurement(probe, step, start, problem=problem))
         start = stop
     return result
 
@@ -159,8 +172,12 @@ class _Watch:
         if probe not in self.golden:
             self._report(probe, problem="is not in the reference: the candidate has one too many")
             return value
-        truth = self.golden.truth(probe, self.start, self.stop).to(value.device)
-        batch = value.shape[0] if value.ndim == truth.ndim + 1 else 1
+        truth = self.golden.truth(probe, self.start, self.stop)
+        if problem := _no_numbers(probe, value):
+            self._report(probe, problem=problem)
+            return truth.to(self.dtype)[None] if self.hand_on(probe) else value
+        truth = truth.to(value.device)
+        batch = value.shape[0] or 1 if value.ndim == truth.ndim + 1 else 1
         expected = (batch, *truth.shape)
         if tuple(value.shape) != expected:
             problem = f"has the shape {tuple(value.shape)}, the reference {expected}"
@@ -191,8 +208,11 @@ class _Watch:
         scale = self.golden.scale(probe, self.start, self.stop)
         errors = row_errors(value, known, None if scale is None else scale.to(value.device))
         start = 0 if probe.startswith("cache.") else self.start
-        widened = probe in ("logits", "logprobs") and value.dtype == torch.float32
-        if value.dtype != self.dtype and not widened:
+        # Kernels keep scores, and samplers logits, in float32: more exact, and the same numbers.
+        widened = probe.endswith(_MAY_BE_WIDE) and value.dtype == torch.float32
+        if self.partial and not (known > -torch.inf).any():
+            self._report(probe, problem="is unknown throughout")
+        elif value.dtype != self.dtype and not widened:
             self._report(probe, problem=f"is {value.dtype}, the run is {self.dtype}")
         elif not torch.isfinite(errors.largest).all():
             position = start + int((~torch.isfinite(errors.largest)).nonzero()[0][-1])
@@ -228,6 +248,17 @@ class _Watch:
 
     def _report(self, probe: str, problem: str) -> None:
         self.result.measurements.append(Measurement(probe, self.step, self.start, problem=problem))
+
+
+def _no_numbers(probe: str, value: Any) -> str | None:
+    """What keeps a value from being compared at all: an engine may show a tap anything."""
+    if not isinstance(value, Tensor):
+        return f"is a {type(value).__name__}, not a torch.Tensor"
+    if value.layout != torch.strided or value.is_meta:
+        return "is a tensor without numbers in rows"
+    if probe == "next_id" and (value.is_floating_point() or value.is_complex()):
+        return f"is {value.dtype}, ids are whole numbers"
+    return None
 
 
 def _lets_through(scores: Tensor, truth: Tensor) -> bool:

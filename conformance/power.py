@@ -18,10 +18,10 @@ from torch import Tensor
 
 from conformance.candidate import operation
 from conformance.envelope import Envelope, row_errors
-from conformance.golden import REPOSITORY_GOLDENS, Golden
+from conformance.golden import Golden
 from conformance.lockstep import everywhere, walk
 from conformance.reorder import Variant
-from conformance.tally import MEASURED, Say, tiny_goldens
+from conformance.tally import MEASURED, Say, chosen_goldens
 from conformance.tapped import Tapped
 from conformance.varied_engine import VariedEngine
 from engine import Engine
@@ -82,9 +82,8 @@ class Power:
 
 def measure(names: Sequence[str], say: Say) -> Power:
     """The strength of every probe of the goldens called `names`, all tiny ones if there are none."""
-    folders = [REPOSITORY_GOLDENS / name for name in names] or tiny_goldens()
     found: list[Strength] = []
-    for folder in folders:
+    for folder in chosen_goldens(names):
         golden = Golden(folder)
         for dtype in MEASURED:
             say(f"power: {golden.case} in {dtype}")

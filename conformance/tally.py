@@ -13,6 +13,7 @@ from conformance.candidate import Candidate
 from conformance.golden import REPOSITORY_GOLDENS, Golden
 from conformance.reorder import Variant
 from conformance.verdict import trial
+from engine.errors import RequestError
 
 Say = Callable[[str], None]
 Make = Callable[[Golden, torch.dtype, Variant], Candidate]
@@ -42,6 +43,15 @@ def tiny_goldens() -> list[Path]:
     """The committed goldens that bring their own checkpoint."""
     folders = sorted(p.parent for p in REPOSITORY_GOLDENS.glob("*/model.safetensors"))
     return [p for p in folders if (p / "trace.safetensors").is_file()]
+
+
+def chosen_goldens(names: Sequence[str]) -> list[Path]:
+    """The folders of the tiny goldens of those names, all of them if there are none."""
+    known = {folder.name: folder for folder in tiny_goldens()}
+    for name in names:
+        if name not in known:
+            raise RequestError(f"no tiny golden {name!r}; there are {', '.join(known)}")
+    return [known[name] for name in names or known]
 
 
 def tally(

@@ -369,7 +369,10 @@ def _reached_the_end(run: Walk, golden: Golden, level: Level) -> bool:
 
 
 def _culprit(finding: Finding, candidate: Candidate, confirmed: bool | None) -> Culprit:
-    place = None if finding.since else candidate.locate(finding.probe)
+    try:
+        place = None if finding.since else candidate.locate(finding.probe)
+    except Exception:  # a place is a courtesy; the verdict stands without it
+        place = None
     return Culprit(
         finding,
         file=place.file if place else None,

@@ -15,6 +15,7 @@ from conformance.capsule.replay import is_capsule
 from conformance.golden import Golden
 from conformance.text import TextFinding
 from conformance.verdict import Trial
+from engine.command import check_writable
 from engine.errors import LockstepError, RequestError
 
 
@@ -29,6 +30,8 @@ class Packer:
         usable = not folder.exists() or is_capsule(folder)
         if not usable and (not folder.is_dir() or any(folder.iterdir())):
             raise RequestError(f"{folder} is not an empty folder; name a new one for the capsule")
+        if not folder.exists():
+            check_writable(folder)
         self.folder = folder
         self.done = False
         self.says = "nothing diverges: no capsule was written"

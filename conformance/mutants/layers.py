@@ -54,6 +54,16 @@ LAYERS: tuple[Mutant, ...] = (
         cases="llama-tied",
     ),
     fault(
+        "up-clamped",
+        "clamps the up projection at 7 either way, as gpt-oss does",
+        "gpt-oss' definition in transformers",
+        "layers.py",
+        "F.silu(self.gate(x)) * self.up(x)",
+        "F.silu(self.gate(x)) * self.up(x).clamp(-7.0, 7.0)",
+        "mlp.act",
+        cases="llama-tied",
+    ),
+    fault(
         "gate-up-swapped",
         "activates the up projection instead of the gate",
         "Shazeer 2020, SwiGLU",
