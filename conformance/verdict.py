@@ -64,8 +64,8 @@ class Culprit:
     """An operation whose own error, from the reference's inputs, leaves its envelope.
 
     `graft_confirms`: with the golden put in at the culprits alone, all that follows this one, up to
-    the next culprit, came right; None where the golden holds nothing that follows. There is no place
-    where several operations may be at fault (`Finding.since`).
+    the next culprit, came right; None where a part of a golden holds nothing that follows. There is no
+    place where several operations may be at fault (`Finding.since`).
     """
 
     finding: Finding
@@ -342,11 +342,12 @@ def _confirmed(
     guilty: Sequence[str], still_outside: Collection[str], golden: Golden, level: Level
 ) -> dict[str, bool | None]:
     """Whether nothing is outside behind each culprit, up to the next one, once all are grafted."""
-    last = golden.order(golden.probes(level)[-1])
+    *_, last = golden.probes(level)
+    nothing_follows = {last} - {"logits"}  # which end a whole golden, and all of it is inside then
     bounds = [golden.order(p) for p in guilty] + [math.inf]
     outside = [golden.order(p) for p in still_outside if p not in guilty]
     return {
-        probe: None if here == last else not any(here < x < following for x in outside)
+        probe: None if probe in nothing_follows else not any(here < x < following for x in outside)
         for probe, here, following in zip(guilty, bounds, bounds[1:], strict=False)
     }
 
