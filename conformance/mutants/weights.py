@@ -123,7 +123,7 @@ WEIGHTS: tuple[Mutant, ...] = (
         "gguf-bos-always",
         "puts BOS before a prompt whose file says there is none",
         "abetlen/llama-cpp-python#1439",
-        "tokenizer/gguf.py",
+        "tokenizer/formats/gguf.py",
         'if token_id is None or not self._metadata.get(f"tokenizer.ggml.{switch}", default):',
         'if token_id is None or key != "bos_token_id":',
         "tokenizer.encode",

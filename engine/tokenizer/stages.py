@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 
 from engine.tokenizer.added import AddedToken
 from engine.tokenizer.aligned import Rewrite
-from engine.tokenizer.bpe import BytePairModel
-from engine.tokenizer.decode import Decoder
+from engine.tokenizer.decode.decoder import Decoder
+from engine.tokenizer.models.model import Model
 from engine.tokenizer.post import PostProcessor
-from engine.tokenizer.split import Splitter
+from engine.tokenizer.split.splitter import Splitter
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Stages:
     added_tokens: tuple[AddedToken, ...]
     normalizer: Rewrite
     splitter: Splitter
-    model: BytePairModel
+    model: Model
     post_processor: PostProcessor
     decoder: Decoder
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from engine.tokenizer.decode import TextStream
+from engine.tokenizer.decode.decoder import TextStream
 
 
 class TokenStream:

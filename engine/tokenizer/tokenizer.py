@@ -13,12 +13,13 @@ from engine.errors import ModelFileError, RequestError
 from engine.files import read_json
 from engine.tokenizer.added import AddedTokens
 from engine.tokenizer.aligned import Aligned, Encoding
-from engine.tokenizer.bpe import WordCache
 from engine.tokenizer.chat import ChatTemplate
-from engine.tokenizer.gguf import read_gguf_tokenizer
-from engine.tokenizer.load import stages_from_json, surroundings_from_folder
+from engine.tokenizer.formats.definition import stages_from_json
+from engine.tokenizer.formats.gguf import read_gguf_tokenizer
+from engine.tokenizer.formats.surroundings import surroundings_from_folder
 from engine.tokenizer.stages import Stages, Surroundings
 from engine.tokenizer.stream import TokenStream
+from engine.tokenizer.word_cache import WordCache
 
 _LONE_SURROGATE = regex.compile("[\ud800-\udfff]")
 
@@ -86,7 +87,7 @@ class Tokenizer:
         ids: list[int] = []
         for piece in self._pieces(text):
             if isinstance(piece, Aligned):
-                words = self.splitter.words(piece.text)
+                words = self.splitter.words(piece)
                 ids += chain.from_iterable(map(self._word_ids.__getitem__, words))
             else:
                 ids.append(piece[0])
@@ -164,9 +165,13 @@ class Tokenizer:
     def _encoding_of_word(self, word: str) -> Encoding:
         """Return the tokens of one unfinished word, with offsets in that word."""
         finished = Aligned.original(word).rewritten(self.splitter.finish)
-        ids = self.model(finished.text)
-        tokens = [self._tokens[token_id] for token_id in ids]
-        return Encoding(ids, tokens, list(_offsets(finished, tokens)))
+        where = [w for w, c in zip(finished.where, finished.text, strict=True) for _ in c.encode()]
+        parts = self.model.parts(finished.text)
+        return Encoding(
+            [part.id for part in parts],
+            [part.token for part in parts],
+            [(where[part.start], where[part.end - 1] + 1) for part in parts],
+        )
 
     def _spelled(self, token_id: int, skip_special_tokens: bool) -> str | None:
         """Return the token to decode, None if the id gives no text."""
@@ -175,18 +180,3 @@ class Tokenizer:
         if skip_special_tokens and token_id in self._special:
             return None
         return self._tokens.get(token_id)
-
-
-def _offsets(word: Aligned, tokens: list[str]) -> Iterator[tuple[int, int]]:
-    """Yield the original characters that the tokens of one word cover."""
-    where = word.where
-    sizes = [len(token) for token in tokens]
-    if sum(sizes) < len(where):
-        # Bytes without a token are missing; the reference then counts on in UTF-8.
-        where = [w for w, c in zip(where, word.text, strict=True) for _ in c.encode()]
-        sizes = [len(token.encode()) for token in tokens]
-    start = 0
-    for size in sizes:
-        end = start + size
-        yield where[start], where[end - 1] + 1
-        start = end

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from conformance.text_vocabularies import byte_alphabet
 from engine.tokenizer import Tokenizer
-from engine.tokenizer.load import stages_from_json
+from engine.tokenizer.formats.definition import stages_from_json
 from engine.tokenizer.stages import Surroundings
 
 if TYPE_CHECKING:

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.tokenizer.bpe import BytePairModel, WordCache
+from engine.tokenizer.models.bpe import BytePairModel
+from engine.tokenizer.word_cache import WordCache
 
 
 def naive(word: str, merges: list[tuple[str, str]]) -> list[str]:

@@ -9,7 +9,7 @@ import pytest
 from conformance.text_vocabularies import GPT2_WORDS, LLAMA3_WORDS, QWEN2_WORDS, byte_alphabet
 from engine.errors import ModelFileError
 from engine.tokenizer import Tokenizer
-from engine.tokenizer.gguf import stages_from_metadata
+from engine.tokenizer.formats.gguf import stages_from_metadata
 from tests.tokenizer.definitions import BYTE_LEVEL, BYTES_ONLY, definition, reference
 
 TOKENS = [*byte_alphabet(), "ab", "<s>", "</s>", "<tool>", "[PAD260]", "Ġ2", "wholly"]

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.tokenizer.aligned import Aligned, Chain
-from engine.tokenizer.normalize import Form, UnicodeForm
+from engine.tokenizer.normalize.forms import Form, UnicodeForm
 from tests.tokenizer.definitions import BYTES_ONLY, assert_encodes_alike, definition
 from tests.tokenizer.strategies import CHARACTERS, MARKS
 

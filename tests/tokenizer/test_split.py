@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.tokenizer.split import BEHAVIORS, Split
+from engine.tokenizer.split.pattern import BEHAVIORS, Split
 from tests.tokenizer.definitions import (
     BYTE_LEVEL,
     BYTES_ONLY,

@@ -6,12 +6,11 @@ dropped when they come up makes a word of n symbols cost n log n.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from heapq import heapify, heappop, heappush
-from itertools import pairwise
-from typing import TypeVar
+from itertools import accumulate, pairwise
 
-T = TypeVar("T")
+from engine.tokenizer.models.model import Part
 
 
 class BytePairModel:
@@ -30,6 +29,7 @@ class BytePairModel:
     ) -> None:
         """Raise KeyError if a merge names a token that the vocabulary lacks."""
         self.vocab = vocab
+        self._token_of = {token_id: token for token, token_id in vocab.items()}
         self._ignore_merges = ignore_merges
         self._rank_of: dict[tuple[int | None, int | None], int] = {}
         self._merged: list[int] = []
@@ -42,10 +42,25 @@ class BytePairModel:
         if self._ignore_merges and word in self.vocab:
             return [self.vocab[word]]
         ids = [self.vocab.get(character) for character in word]
-        return self._merge([token_id for token_id in ids if token_id is not None])
+        merged = self._merge([token_id for token_id in ids if token_id is not None])
+        return [token_id for token_id in merged if token_id is not None]
 
-    def _merge(self, ids: list[int]) -> list[int]:
-        """Merge until no neighbouring pair has a rank."""
+    def parts(self, word: str) -> list[Part]:
+        """Return the same tokens with what each one stands for.
+
+        A character without a token counts for nothing, and what follows it counts on from there.
+        """
+        if self._ignore_merges and word in self.vocab:
+            return [Part(self.vocab[word], word, 0, len(word.encode()))]
+        known = [(self.vocab[c], len(c.encode())) for c in word if c in self.vocab]
+        merged = self._merge([token_id for token_id, _ in known])
+        starts = accumulate((size for _, size in known), initial=0)
+        begun = [(i, start) for i, start in zip(merged, starts, strict=False) if i is not None]
+        begun.append((-1, sum(size for _, size in known)))
+        return [Part(i, self._token_of[i], start, end) for (i, start), (_, end) in pairwise(begun)]
+
+    def _merge(self, ids: list[int]) -> Sequence[int | None]:
+        """Merge until no neighbouring pair has a rank; what was merged to its left is None."""
         size = len(ids)
         rank_of = self._rank_of
         # A candidate is rank * size + position: one integer that sorts by rank, then leftmost.
@@ -74,23 +89,4 @@ class BytePairModel:
                 new_rank = rank_of.get((symbols[left], symbols[right]))
                 if new_rank is not None:
                     heappush(candidates, new_rank * size + left)
-        return [symbol for symbol in symbols if symbol is not None]
-
-
-class WordCache(dict[str, T]):
-    """What was worked out for the words seen lately: at most `LIMIT` words, none over `LONGEST`."""
-
-    LIMIT = 1 << 16
-    LONGEST = 64
-
-    def __init__(self, work_out: Callable[[str], T]) -> None:
-        super().__init__()
-        self._work_out = work_out
-
-    def __missing__(self, word: str) -> T:
-        result = self._work_out(word)
-        if len(word) <= self.LONGEST:
-            if len(self) >= self.LIMIT:
-                self.clear()
-            self[word] = result
-        return result
+        return symbols[:-1]

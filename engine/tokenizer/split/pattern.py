@@ -1,4 +1,4 @@
-"""Cuts a normalised text into words (pre-tokens), which are then merged one by one.
+"""Cuts at the matches of a pattern.
 
 The patterns are those of the tokenizer's file, run by the `regex` package. Its Unicode tables can
 be younger than the reference's: a character assigned since Unicode 16 may be classed differently.
@@ -6,18 +6,17 @@ be younger than the reference's: a character assigned since Unicode 16 may be cl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import regex
 
-from engine.tokenizer.aligned import Aligned, Chain, Rewrite
+from engine.tokenizer.split.step import Cut, Span
 
 # GPT-2's words: Radford et al. 2019, the encoder published with GPT-2.
 GPT2_WORDS = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 
 # A stretch of text and whether the pattern matched it.
 Stretch = tuple[int, int, bool]
-Span = tuple[int, int]
 
 
 def _isolated(stretches: list[Stretch]) -> list[Span]:
@@ -73,7 +72,7 @@ BEHAVIORS: dict[str, Callable[[list[Stretch]], list[Span]]] = {
 }
 
 
-class Split:
+class Split(Cut):
     """Cuts at the matches of a pattern; `behavior` says what becomes of the matches."""
 
     def __init__(self, pattern: str, behavior: str = "Isolated", invert: bool = False) -> None:
@@ -85,11 +84,9 @@ class Split:
         self._matches_are_pieces = behavior == "Isolated" and not self._pattern.groups
 
     def spans(self, text: str) -> list[Span]:
-        """Return the non-empty pieces of a text as [start, end)."""
         return [(start, end) for start, end in self._spans(self._stretches(text)) if start < end]
 
     def pieces(self, text: str) -> list[str]:
-        """Return the pieces themselves, by the shortest way."""
         if self._matches_are_pieces:
             found: list[str] = self._pattern.findall(text)
             if sum(map(len, found)) == len(text) and all(found):
@@ -110,54 +107,3 @@ class Split:
         if done < len(text):
             stretches.append((done, len(text), self._invert))
         return stretches
-
-
-class PrefixSpace:
-    """A Rewrite that puts a space before a text that does not begin with one."""
-
-    def __call__(self, text: str) -> str:
-        return text if text.startswith(" ") or not text else " " + text
-
-    def sources(self, text: str) -> list[int]:
-        indices = list(range(len(text)))
-        return indices if self(text) == text else [0, *indices]
-
-
-class Splitter:
-    """The pre-tokenizer: cuts and rewrites in the file's order.
-
-    A rewrite looks at one piece alone. So `words` and `aligned_words` leave out a rewrite that
-    comes last, and `finish` does it for one word: whoever keeps results by word finishes a word
-    once.
-    """
-
-    def __init__(self, steps: Sequence[Split | Rewrite]) -> None:
-        self._steps = list(steps)
-        self.finish: Rewrite = Chain()
-        if self._steps and not isinstance(last := self._steps[-1], Split):
-            self.finish = last
-            self._steps.pop()
-
-    def __call__(self, text: str) -> list[str]:
-        """Return the words as the model reads them."""
-        return [self.finish(word) for word in self.words(text)]
-
-    def words(self, text: str) -> list[str]:
-        """Return the unfinished words."""
-        pieces = [text] if text else []
-        for step in self._steps:
-            if isinstance(step, Split):
-                pieces = [part for piece in pieces for part in step.pieces(piece)]
-            else:
-                pieces = [step(piece) for piece in pieces]
-        return pieces
-
-    def aligned_words(self, piece: Aligned) -> list[Aligned]:
-        """Return the unfinished words with where they come from."""
-        pieces = [piece] if piece.text else []
-        for step in self._steps:
-            if isinstance(step, Split):
-                pieces = [part.slice(*span) for part in pieces for span in step.spans(part.text)]
-            else:
-                pieces = [part.rewritten(step) for part in pieces]
-        return pieces

@@ -16,11 +16,13 @@ from engine.errors import ModelFileError
 from engine.tokenizer.added import AddedToken
 from engine.tokenizer.aligned import Chain, Rewrite
 from engine.tokenizer.alphabet import SpellBytes
-from engine.tokenizer.bpe import BytePairModel
-from engine.tokenizer.decode import ByteLevelDecoder
-from engine.tokenizer.normalize import UnicodeForm
+from engine.tokenizer.decode.byte_level import ByteLevelDecoder
+from engine.tokenizer.models.bpe import BytePairModel
+from engine.tokenizer.normalize.forms import UnicodeForm
 from engine.tokenizer.post import PostProcessor, Template
-from engine.tokenizer.split import GPT2_WORDS, Split, Splitter
+from engine.tokenizer.split.pattern import GPT2_WORDS, Split
+from engine.tokenizer.split.splitter import Splitter
+from engine.tokenizer.split.step import Rewriting
 from engine.tokenizer.stages import Stages, Surroundings
 
 T = TypeVar("T")
@@ -111,7 +113,7 @@ class _Reader:
                 if token and kind in (_CONTROL, _USER_DEFINED)
             ),
             normalizer=self._rule.normalizer,
-            splitter=Splitter([*map(Split, self._rule.patterns), SpellBytes()]),
+            splitter=Splitter([*map(Split, self._rule.patterns), Rewriting(SpellBytes())]),
             model=self._model({token: i for i, (token, kind) in known if kind != _UNUSED}),
             post_processor=PostProcessor(
                 [

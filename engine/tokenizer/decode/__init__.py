@@ -1,0 +1,1 @@
+"""Decoders: tokens back into text, whole or as they come."""

@@ -1,0 +1,1 @@
+"""Models: one word into tokens."""

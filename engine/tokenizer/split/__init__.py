@@ -1,0 +1,1 @@
+"""Pre-tokenizers: a normalised text into the words that the model reads."""

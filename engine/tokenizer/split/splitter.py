@@ -1,0 +1,45 @@
+"""Cuts a normalised text into words (pre-tokens), which the model reads one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from engine.tokenizer.aligned import Aligned, Chain, Rewrite
+from engine.tokenizer.split.step import Rewriting, RewritingStart, Step
+
+
+class Splitter:
+    """The pre-tokenizer: cuts and rewrites in the file's order.
+
+    A rewrite looks at one piece alone. So `words` and `aligned_words` leave out a rewrite that
+    comes last, and `finish` does it for one word: whoever keeps results by word finishes a word
+    once.
+    """
+
+    def __init__(self, steps: Sequence[Step] = ()) -> None:
+        self._steps = list(steps)
+        self.finish: Rewrite = Chain()
+        if self._steps and isinstance(last := self._steps[-1], Rewriting):
+            self.finish = last.rewrite
+            self._steps.pop()
+        self._by_place = any(isinstance(step, RewritingStart) for step in self._steps)
+
+    def __call__(self, text: str) -> list[str]:
+        """Return the words of a whole text as the model reads them."""
+        return [self.finish(word) for word in self.words(Aligned.original(text))]
+
+    def words(self, piece: Aligned) -> list[str]:
+        """Return the unfinished words."""
+        if self._by_place:
+            return [word.text for word in self.aligned_words(piece)]
+        pieces = [piece.text] if piece.text else []
+        for step in self._steps:
+            pieces = [part for text in pieces for part in step.pieces(text)]
+        return pieces
+
+    def aligned_words(self, piece: Aligned) -> list[Aligned]:
+        """Return the unfinished words with where they come from."""
+        pieces = [piece] if piece.text else []
+        for step in self._steps:
+            pieces = [part for whole in pieces for part in step.aligned(whole)]
+        return pieces
