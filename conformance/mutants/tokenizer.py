@@ -47,11 +47,11 @@ TOKENIZER: tuple[Mutant, ...] = (
     ),
     _fault(
         "tok-added-first-match",
-        "takes the first added token that matches instead of the longest",
+        "takes the shortest added token that matches instead of the longest",
         "openvinotoolkit/model_server#4168",
         "tokenizer/added.py",
-        "sorted(self._tokens, key=len, reverse=True)",
-        "list(self._tokens)",
+        'optional = "?" if',
+        'optional = "??" if',
         "tokenizer.added",
     ),
     _fault(
@@ -86,8 +86,8 @@ TOKENIZER: tuple[Mutant, ...] = (
         "never adds the tokens of the post-processor",
         "Llama-3.1's tokenizer.json",
         "tokenizer/post.py",
-        "if add_special_tokens or not isinstance(step, Template):",
-        "if not isinstance(step, Template):",
+        "if isinstance(piece, Text) else piece.ids",
+        "if isinstance(piece, Text) else ()",
         "tokenizer.post",
     ),
     _fault(
@@ -95,8 +95,8 @@ TOKENIZER: tuple[Mutant, ...] = (
         "adds BOS twice",
         "vllm-project/vllm#27515",
         "tokenizer/post.py",
-        "[*(i for i, _ in self.before), *encoding.ids,",
-        "[*(i for i, _ in self.before * 2), *encoding.ids,",
+        "if isinstance(piece, Text) else piece.ids",
+        "if isinstance(piece, Text) else piece.ids * 2",
         "tokenizer.post",
     ),
     _fault(
@@ -104,8 +104,8 @@ TOKENIZER: tuple[Mutant, ...] = (
         "leaves BOS out of an ordinary prompt",
         "Llama-3.1's tokenizer.json",
         "tokenizer/tokenizer.py",
-        "def encode(self, text: str, add_special_tokens: bool = True)",
-        "def encode(self, text: str, add_special_tokens: bool = False)",
+        "= True,\n        *,\n        pair: str | None = None,\n        parse_special: bool = True,\n    )",
+        "= False,\n        *,\n        pair: str | None = None,\n        parse_special: bool = True,\n    )",
         "tokenizer.encode",
     ),
     _fault(
@@ -176,8 +176,8 @@ TOKENIZER: tuple[Mutant, ...] = (
         "adds the tokens before a text and none behind it",
         "tokenizers, TemplateProcessing",
         "tokenizer/post.py",
-        "*encoding.ids, *(i for i, _ in self.after)]",
-        "*encoding.ids]",
+        "if isinstance(piece, Text) else piece.ids",
+        "if isinstance(piece, Text) else () if ids else piece.ids",
         "tokenizer.post",
     ),
     _fault(

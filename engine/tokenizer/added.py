@@ -6,8 +6,10 @@ raw text; the others afterwards, in what lies between, once it is normalised.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import re
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import groupby, takewhile
 
 import regex
 
@@ -48,9 +50,8 @@ class AddedTokens:
     def __init__(
         self, tokens: Iterable[AddedToken], spell: Callable[[str], str] = lambda content: content
     ) -> None:
-        self._tokens = {spell(token.content): token for token in tokens}
-        longest_first = sorted(self._tokens, key=len, reverse=True)
-        self._pattern = regex.compile("|".join(map(regex.escape, longest_first)))
+        self._tokens = {spelled: token for token in tokens if (spelled := spell(token.content))}
+        self._pattern = re.compile(_pattern(sorted(self._tokens)))
 
     def __call__(self, text: str) -> list[int | str]:
         """Return the text as ids of added tokens and the plain text between them."""
@@ -59,8 +60,11 @@ class AddedTokens:
             for match in self.find(text)
         ]
 
-    def find(self, text: str) -> list[Match]:
-        """Return the stretches of a text in order; none is empty."""
+    def find(self, text: str, parse_special: bool = True) -> list[Match]:
+        """Return the stretches of a text in order; none is empty.
+
+        Without `parse_special` a special token is plain text wherever it stands.
+        """
         if not self._tokens:
             return [Match(None, 0, len(text))] if text else []
         matches = []
@@ -68,6 +72,8 @@ class AddedTokens:
         for found in self._pattern.finditer(text):
             token = self._tokens[found[0]]
             start, end = found.span()
+            if token.special and not parse_special:
+                continue
             if token.single_word and not _stands_alone(text, start, end):
                 continue
             if token.lstrip:
@@ -83,6 +89,25 @@ class AddedTokens:
         if done < len(text):
             matches.append(Match(None, done, len(text)))
         return matches
+
+
+def _pattern(words: Sequence[str]) -> str:
+    """Return a pattern that matches the longest of some sorted words, each character read once.
+
+    Words with the same first character share a branch: some files add thousands of tokens, and an
+    alternative for each would be tried at every character of a text.
+    """
+    branches = []
+    for _, group in groupby(words, key=lambda word: word[0]):
+        alike = list(group)
+        # Of sorted words the first and the last differ the earliest.
+        same = takewhile(lambda pair: pair[0] == pair[1], zip(alike[0], alike[-1], strict=False))
+        shared = "".join(character for character, _ in same)
+        tails = [word.removeprefix(shared) for word in alike]
+        rest = _pattern([tail for tail in tails if tail])
+        optional = "?" if "" in tails else ""
+        branches.append(re.escape(shared) + (f"(?:{rest}){optional}" if rest else ""))
+    return "|".join(branches)
 
 
 def _stands_alone(text: str, start: int, end: int) -> bool:

@@ -1,9 +1,13 @@
-"""What is done to the ids of a whole text: special tokens around them, offsets trimmed."""
+"""What is done to the tokens of whole texts: special tokens around them, offsets trimmed.
+
+Source: the tokenizers library 0.23, whose post-processors these are. Bert's and Roberta's are
+templates as well.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import regex
@@ -18,23 +22,69 @@ _TRAILING_SPACES = regex.compile(rf"(?r)[{SPACE}\s]*")
 class PostStep(Protocol):
     """One step of the post-processor."""
 
-    def __call__(self, encoding: Encoding) -> Encoding:
-        """Return the encoding changed."""
+    def __call__(self, encodings: list[Encoding], add_special_tokens: bool) -> list[Encoding]:
+        """Return the parts of the result, made of the parts so far: at first one or two texts."""
+
+
+@dataclass(frozen=True)
+class Text:
+    """The place of a text in a template: the first (0) or the second (1) of a pair."""
+
+    which: int
+    type_id: int = 0
+
+
+@dataclass(frozen=True)
+class Specials:
+    """Special tokens in a template: ids and how they are spelled."""
+
+    ids: tuple[int, ...]
+    tokens: tuple[str, ...]
+    type_id: int = 0
+
+
+#: A template: texts and special tokens in their order.
+Pieces = tuple[Text | Specials, ...]
+_TEXT_ALONE: Pieces = (Text(0),)
+_TEXTS_ALONE: Pieces = (Text(0), Text(1, type_id=1))
 
 
 @dataclass(frozen=True)
 class Template:
-    """Special tokens, as (id, spelling), before and after the text's own."""
+    """Special tokens around a text, and around and between the texts of a pair."""
 
-    before: tuple[tuple[int, str], ...] = ()
-    after: tuple[tuple[int, str], ...] = ()
+    single: Pieces = _TEXT_ALONE
+    pair: Pieces = _TEXTS_ALONE
 
-    def __call__(self, encoding: Encoding) -> Encoding:
-        return Encoding(
-            [*(i for i, _ in self.before), *encoding.ids, *(i for i, _ in self.after)],
-            [*(t for _, t in self.before), *encoding.tokens, *(t for _, t in self.after)],
-            [*[(0, 0)] * len(self.before), *encoding.offsets, *[(0, 0)] * len(self.after)],
-        )
+    def __call__(self, encodings: list[Encoding], add_special_tokens: bool) -> list[Encoding]:
+        pieces = self.single if len(encodings) == 1 else self.pair
+        return [
+            _typed(encodings[piece.which], piece.type_id)
+            if isinstance(piece, Text)
+            else _special(piece)
+            for piece in pieces
+            if add_special_tokens or isinstance(piece, Text)
+        ]
+
+    def added(self, texts: int) -> int:
+        """Return how many special tokens it adds to one text, or to two."""
+        pieces = self.single if texts == 1 else self.pair
+        return sum(len(piece.ids) for piece in pieces if isinstance(piece, Specials))
+
+
+def _typed(encoding: Encoding, type_id: int) -> Encoding:
+    return replace(encoding, type_ids=[type_id] * len(encoding.ids))
+
+
+def _special(piece: Specials) -> Encoding:
+    count = len(piece.ids)
+    return Encoding(
+        list(piece.ids),
+        list(piece.tokens),
+        [(0, 0)] * count,
+        type_ids=[piece.type_id] * count,
+        special_tokens_mask=[1] * count,
+    )
 
 
 @dataclass(frozen=True)
@@ -47,7 +97,10 @@ class TrimOffsets:
 
     prefix_space: bool
 
-    def __call__(self, encoding: Encoding) -> Encoding:
+    def __call__(self, encodings: list[Encoding], add_special_tokens: bool) -> list[Encoding]:
+        return [self._trimmed(encoding) for encoding in encodings]
+
+    def _trimmed(self, encoding: Encoding) -> Encoding:
         trimmed = [
             self._trim(token, start, end, first=i == 0 or start == 0)
             for i, (token, (start, end)) in enumerate(
@@ -67,19 +120,35 @@ class TrimOffsets:
         return start, end
 
 
+@dataclass(frozen=True)
 class PostProcessor:
-    """The steps in the file's order."""
+    """The steps in the file's order; at most one of them is a template."""
 
-    def __init__(self, steps: Sequence[PostStep] = ()) -> None:
-        self._steps = steps
+    steps: Sequence[PostStep] = field(default=())
 
-    def __call__(self, ids: list[int]) -> list[int]:
-        """Return the ids with the special tokens of the templates."""
-        return self.process(Encoding(ids, [""] * len(ids), [(0, 0)] * len(ids))).ids
+    def __call__(self, *texts: list[int]) -> list[int]:
+        """Return the ids of a text, or of two, with the special tokens of the template."""
+        template = self._template
+        pieces = template.single if len(texts) == 1 else template.pair
+        ids: list[int] = []
+        for piece in pieces:
+            ids += texts[piece.which] if isinstance(piece, Text) else piece.ids
+        return ids
 
-    def process(self, encoding: Encoding, add_special_tokens: bool = True) -> Encoding:
-        """Return the encoding after all steps, or after all but the templates."""
-        for step in self._steps:
-            if add_special_tokens or not isinstance(step, Template):
-                encoding = step(encoding)
-        return encoding
+    def process(self, encodings: Sequence[Encoding], add_special_tokens: bool = True) -> Encoding:
+        """Return one encoding of a text, or of two, after all steps."""
+        parts = [_typed(encoding, i) for i, encoding in enumerate(encodings)]
+        for step in self.steps:
+            parts = step(parts, add_special_tokens)
+        return Encoding.joined(parts)
+
+    def added(self, texts: int) -> int:
+        """Return how many special tokens are added to one text, or to two."""
+        return self._template.added(texts)
+
+    @property
+    def _template(self) -> Template:
+        return next((step for step in self.steps if isinstance(step, Template)), _PLAIN)
+
+
+_PLAIN = Template()

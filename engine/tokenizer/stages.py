@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from engine.tokenizer.added import AddedToken
 from engine.tokenizer.aligned import Rewrite
 from engine.tokenizer.decode.decoder import Decoder
+from engine.tokenizer.fitting import Padding, Truncation
 from engine.tokenizer.models.model import Model
 from engine.tokenizer.post import PostProcessor
 from engine.tokenizer.split.splitter import Splitter
@@ -23,6 +24,8 @@ class Stages:
     model: Model
     post_processor: PostProcessor
     decoder: Decoder
+    truncation: Truncation | None = None
+    padding: Padding | None = None
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from engine.files import read_json
 from engine.tokenizer.added import AddedTokens
 from engine.tokenizer.aligned import Aligned, Encoding
 from engine.tokenizer.chat import ChatTemplate
+from engine.tokenizer.fitting import Padding, Truncation
 from engine.tokenizer.formats.definition import stages_from_json
 from engine.tokenizer.formats.gguf import read_gguf_tokenizer
 from engine.tokenizer.formats.surroundings import surroundings_from_folder
@@ -38,6 +39,8 @@ class Tokenizer:
         self.model = stages.model
         self.post_processor = stages.post_processor
         self.decoder = stages.decoder
+        self.truncation = stages.truncation
+        self.padding = stages.padding
         tokens = stages.added_tokens
         self.added = AddedTokens(token for token in tokens if not token.normalized)
         self.added_normalized = AddedTokens(
@@ -78,38 +81,78 @@ class Tokenizer:
         """Return the token as the file spells it, None for an id that has none."""
         return self._tokens.get(token_id)
 
-    def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
-        """Return the ids of a text; a lone surrogate counts as U+FFFD.
+    def encode(
+        self,
+        text: str,
+        add_special_tokens: bool = True,
+        *,
+        pair: str | None = None,
+        parse_special: bool = True,
+    ) -> list[int]:
+        """Return the ids of a text, or of a pair; a lone surrogate counts as U+FFFD.
 
-        `add_special_tokens` adds those that the file's post-processor asks for. Special tokens
-        written in the text are always read as such.
+        `add_special_tokens` adds those that the file's post-processor asks for. As in the
+        reference, special tokens written in the text are read as such, unless `parse_special` is
+        false; `encode_prompt` is for texts that are not to be trusted with that.
         """
-        ids: list[int] = []
-        for piece in self._pieces(text):
-            if isinstance(piece, Aligned):
-                words = self.splitter.words(piece)
-                ids += chain.from_iterable(map(self._word_ids.__getitem__, words))
-            else:
-                ids.append(piece[0])
-        return self.post_processor(ids) if add_special_tokens else ids
+        texts = [text] if pair is None else [text, pair]
+        ids = [self._ids_of(each, parse_special) for each in texts]
+        return self.post_processor(*ids) if add_special_tokens else list(chain.from_iterable(ids))
 
-    def encode_with_offsets(self, text: str, add_special_tokens: bool = True) -> Encoding:
-        """Return the same ids with their tokens and the characters of `text` they cover."""
-        encoding = Encoding([], [], [])
-        for piece in self._pieces(text):
-            if isinstance(piece, Aligned):
-                for word in self.splitter.aligned_words(piece):
-                    inner = self._word_encodings[word.text]
-                    where = word.where
-                    encoding.ids.extend(inner.ids)
-                    encoding.tokens.extend(inner.tokens)
-                    encoding.offsets.extend((where[a], where[b - 1] + 1) for a, b in inner.offsets)
-            else:
-                token_id, matched = piece
-                encoding.ids.append(token_id)
-                encoding.tokens.append(matched.text)
-                encoding.offsets.append((matched.where[0], matched.where[-1] + 1))
-        return self.post_processor.process(encoding, add_special_tokens)
+    def encode_prompt(self, text: str, parse_special: bool = False) -> list[int]:
+        """Return the ids that a model is given for a user's text: special tokens are plain text.
+
+        With `parse_special` they are control tokens, and a BOS that the text begins with is not
+        added once more.
+        """
+        ids = self.encode(text, parse_special=parse_special)
+        if parse_special and self.bos_id is not None and ids[:2] == [self.bos_id] * 2:
+            return ids[1:]
+        return ids
+
+    def encode_with_offsets(
+        self,
+        text: str,
+        add_special_tokens: bool = True,
+        *,
+        pair: str | None = None,
+        parse_special: bool = True,
+        truncation: Truncation | None = None,
+    ) -> Encoding:
+        """Return the same ids with their tokens and the characters of their text they cover."""
+        texts = [text] if pair is None else [text, pair]
+        encodings = [self._encoding_of(each, parse_special) for each in texts]
+        if truncation is not None:
+            added = self.post_processor.added(len(texts)) if add_special_tokens else 0
+            encodings = truncation(encodings, added)
+        return self.post_processor.process(encodings, add_special_tokens)
+
+    def encode_batch(
+        self,
+        texts: Sequence[str | tuple[str, str]],
+        add_special_tokens: bool = True,
+        *,
+        parse_special: bool = True,
+        truncation: Truncation | None = None,
+        padding: Padding | None = None,
+    ) -> list[Encoding]:
+        """Return the encoding of each text or pair, cut and padded if that is asked for.
+
+        What the file itself says of that is in `truncation` and `padding` of this tokenizer.
+        """
+        encodings = []
+        for each in texts:
+            text, pair = (each, None) if isinstance(each, str) else each
+            encodings.append(
+                self.encode_with_offsets(
+                    text,
+                    add_special_tokens,
+                    pair=pair,
+                    parse_special=parse_special,
+                    truncation=truncation,
+                )
+            )
+        return encodings if padding is None else padding(encodings)
 
     def decode(self, ids: Iterable[int], skip_special_tokens: bool = False) -> str:
         """Return the text of some ids; an id without a token gives no text.
@@ -144,18 +187,46 @@ class Tokenizer:
         text = self.render_chat(messages, add_generation_prompt, **extra)
         return self.encode(text, add_special_tokens=False)
 
-    def _pieces(self, text: str) -> Iterator[Aligned | tuple[int, Aligned]]:
+    def _ids_of(self, text: str, parse_special: bool) -> list[int]:
+        ids: list[int] = []
+        for piece in self._pieces(text, parse_special):
+            if isinstance(piece, Aligned):
+                words = self.splitter.words(piece)
+                ids += chain.from_iterable(map(self._word_ids.__getitem__, words))
+            else:
+                ids.append(piece[0])
+        return ids
+
+    def _encoding_of(self, text: str, parse_special: bool) -> Encoding:
+        ids, tokens = [], []
+        offsets: list[tuple[int, int]] = []
+        for piece in self._pieces(text, parse_special):
+            if isinstance(piece, Aligned):
+                for word in self.splitter.aligned_words(piece):
+                    inner = self._word_encodings[word.text]
+                    where = word.where
+                    ids += inner.ids
+                    tokens += inner.tokens
+                    offsets += [(where[a], where[b - 1] + 1) for a, b in inner.offsets]
+            else:
+                token_id, matched = piece
+                ids.append(token_id)
+                tokens.append(matched.text)
+                offsets.append((matched.where[0], matched.where[-1] + 1))
+        return Encoding(ids, tokens, offsets)
+
+    def _pieces(self, text: str, parse_special: bool) -> Iterator[Aligned | tuple[int, Aligned]]:
         """Yield normalised plain text, and the added tokens between as (id, what they matched)."""
         if not isinstance(text, str):
             raise RequestError(f"a text to encode must be a string, not {text!r:.60}")
         whole = Aligned.original(_LONE_SURROGATE.sub("\ufffd", text))
-        for match in self.added.find(whole.text):
+        for match in self.added.find(whole.text, parse_special):
             piece = whole.slice(match.start, match.end)
             if match.id is not None:
                 yield match.id, piece
                 continue
             piece = piece.rewritten(self.normalizer)
-            for inner in self.added_normalized.find(piece.text):
+            for inner in self.added_normalized.find(piece.text, parse_special):
                 part = piece.slice(inner.start, inner.end)
                 yield part if inner.id is None else (inner.id, part)
 

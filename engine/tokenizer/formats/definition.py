@@ -1,7 +1,6 @@
 """Reads the object of a tokenizer.json into stages.
 
-Anything that is not known is refused by name. Truncation and padding blocks are ignored: this
-engine never cuts a prompt on its own.
+Anything that is not known is refused by name.
 Source: the format as the tokenizers library 0.23 writes it.
 """
 
@@ -13,6 +12,7 @@ from typing import Any
 from engine.errors import ModelFileError
 from engine.tokenizer.added import AddedToken
 from engine.tokenizer.formats.decoders import read_decoder
+from engine.tokenizer.formats.fitting import read_padding, read_truncation
 from engine.tokenizer.formats.models import read_model
 from engine.tokenizer.formats.normalizers import read_normalizer
 from engine.tokenizer.formats.post_processors import read_post_processor
@@ -30,6 +30,8 @@ def stages_from_json(data: Mapping[str, Any], source: str) -> Stages:
         model=model,
         post_processor=read_post_processor(data.get("post_processor"), source),
         decoder=read_decoder(data.get("decoder"), source),
+        truncation=read_truncation(data.get("truncation"), source),
+        padding=read_padding(data.get("padding"), source),
     )
 
 

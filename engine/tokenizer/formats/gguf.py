@@ -19,7 +19,7 @@ from engine.tokenizer.alphabet import SpellBytes
 from engine.tokenizer.decode.byte_level import ByteLevelDecoder
 from engine.tokenizer.models.bpe import BytePairModel
 from engine.tokenizer.normalize.forms import UnicodeForm
-from engine.tokenizer.post import PostProcessor, Template
+from engine.tokenizer.post import PostProcessor, Specials, Template, Text
 from engine.tokenizer.split.pattern import GPT2_WORDS, Split
 from engine.tokenizer.split.splitter import Splitter
 from engine.tokenizer.split.step import Rewriting
@@ -117,7 +117,7 @@ class _Reader:
             model=self._model({token: i for i, (token, kind) in known if kind != _UNUSED}),
             post_processor=PostProcessor(
                 [
-                    Template(
+                    self._template(
                         self._end("bos_token_id", "add_bos_token", self._rule.add_bos),
                         self._end("eos_token_id", "add_eos_token", False),
                     )
@@ -143,12 +143,19 @@ class _Reader:
         except (KeyError, ValueError) as error:
             raise self._error(f"merges are damaged ({error})") from error
 
-    def _end(self, key: str, switch: str, default: bool) -> tuple[tuple[int, str], ...]:
+    @staticmethod
+    def _template(before: tuple[Specials, ...], after: tuple[Specials, ...]) -> Template:
+        """Return the template that puts the same tokens around each text."""
+        return Template(
+            (*before, Text(0), *after), (*before, Text(0), *after, *before, Text(1), *after)
+        )
+
+    def _end(self, key: str, switch: str, default: bool) -> tuple[Specials, ...]:
         """Return the token that stands at one end of every text, if the file wants one."""
         token_id = self._id(key)
         if token_id is None or not self._metadata.get(f"tokenizer.ggml.{switch}", default):
             return ()
-        return ((token_id, self._tokens[token_id]),)
+        return (Specials((token_id,), (self._tokens[token_id],)),)
 
     def _id(self, key: str) -> int | None:
         token_id = self._ggml(key)
