@@ -84,6 +84,9 @@ def generate(
     chat: Annotated[
         bool, typer.Option("--chat", help="Wrap the prompt in the model's chat template.")
     ] = False,
+    parse_special: Annotated[
+        bool, typer.Option(help="Read special tokens in the prompt as such, not as plain text.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
     device: Device = "cpu",
     dtype: Dtype = "float32",
@@ -95,7 +98,10 @@ def generate(
 
     engine = Engine.load(model, device=device, dtype=dtype, progress=True)
     messages = [{"role": "user", "content": text}]
-    ids = engine.tokenizer.encode_chat(messages) if chat else engine.encode(text)
+    if chat:
+        ids = engine.tokenizer.encode_chat(messages, parse_special=parse_special)
+    else:
+        ids = engine.encode(text, parse_special)
     if as_json:
         print(json_text(engine.generate(ids, params).to_dict()))
         return

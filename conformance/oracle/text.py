@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -36,11 +36,18 @@ _SMOLLM_WORDS = {
 
 @dataclass(frozen=True)
 class ReferenceEncoding:
-    """Ids, token spellings and character offsets as the library gives them."""
+    """Ids, token spellings, character offsets and the rest, as the library gives them."""
 
     ids: list[int]
     tokens: list[str]
     offsets: list[tuple[int, int]]
+    type_ids: list[int]
+    special_tokens_mask: list[int]
+    attention_mask: list[int]
+
+    @classmethod
+    def of(cls, encoding: tokenizers.Encoding) -> ReferenceEncoding:
+        return cls(*(getattr(encoding, column.name) for column in fields(cls)))
 
 
 class Reference:
@@ -48,7 +55,8 @@ class Reference:
 
     def __init__(self, definition: Mapping[str, Any]) -> None:
         """Take the parsed object of a tokenizer.json."""
-        self._whole = Tokenizer.from_str(json.dumps(definition))
+        self._file = json.dumps(definition)
+        self._whole = Tokenizer.from_str(self._file)
         # Truncation and padding are settings of a training run, not of the vocabulary.
         self._whole.no_truncation()
         self._whole.no_padding()
@@ -93,14 +101,30 @@ class Reference:
         """Return the ids of one word."""
         return [token.id for token in self._whole.model.tokenize(word)]
 
-    def encode(self, text: str, add_special_tokens: bool = True) -> ReferenceEncoding:
-        encoding = self._whole.encode(text, add_special_tokens=add_special_tokens)
-        return ReferenceEncoding(encoding.ids, encoding.tokens, encoding.offsets)
+    def encode(
+        self,
+        text: str,
+        add_special_tokens: bool = True,
+        pair: str | None = None,
+        parse_special: bool = True,
+    ) -> ReferenceEncoding:
+        self._whole.encode_special_tokens = not parse_special
+        encoding = self._whole.encode(text, pair, add_special_tokens=add_special_tokens)
+        return ReferenceEncoding.of(encoding)
 
     def encode_batch(self, texts: Sequence[str]) -> list[ReferenceEncoding]:
         """Encode many texts without special tokens."""
+        self._whole.encode_special_tokens = False
         encodings = self._whole.encode_batch(list(texts), add_special_tokens=False)
-        return [ReferenceEncoding(e.ids, e.tokens, e.offsets) for e in encodings]
+        return list(map(ReferenceEncoding.of, encodings))
+
+    def fitted(
+        self, texts: Sequence[str | tuple[str, str]], add_special_tokens: bool = True
+    ) -> list[ReferenceEncoding]:
+        """Encode texts and pairs, cut and padded as the file's own blocks say."""
+        whole = Tokenizer.from_str(self._file)
+        encodings = whole.encode_batch(list(texts), add_special_tokens=add_special_tokens)
+        return list(map(ReferenceEncoding.of, encodings))
 
     def decode(self, ids: Sequence[int], skip_special_tokens: bool = False) -> str:
         return str(self._whole.decode(list(ids), skip_special_tokens=skip_special_tokens))

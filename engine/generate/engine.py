@@ -99,20 +99,30 @@ class Engine:
     # -- text in, text out ---------------------------------------------------------------------
 
     @overload
-    def generate(self, prompt: Prompt, params: SamplingParams | None = None) -> Completion: ...
+    def generate(
+        self, prompt: Prompt, params: SamplingParams | None = None, *, parse_special: bool = False
+    ) -> Completion: ...
     @overload
     def generate(
-        self, prompt: list[str] | list[list[int]], params: SamplingParams | None = None
+        self,
+        prompt: list[str] | list[list[int]],
+        params: SamplingParams | None = None,
+        *,
+        parse_special: bool = False,
     ) -> list[Completion]: ...
-    def generate(self, prompt: Any, params: SamplingParams | None = None) -> Any:
+    def generate(
+        self, prompt: Any, params: SamplingParams | None = None, *, parse_special: bool = False
+    ) -> Any:
         """A Completion of a text or of token ids; a list of prompts gives a list.
 
+        Special tokens that a text spells out are plain text unless `parse_special` asks for them.
         Raises RequestError, before anything is computed, where any of the prompts cannot be served.
         """
         params = params or SamplingParams()
-        if _is_list_of_prompts(prompt):
-            return [self._complete(ids, params) for ids in [self.encode(p) for p in prompt]]
-        return self._complete(self.encode(prompt), params)
+        if not _is_list_of_prompts(prompt):
+            return self._complete(self.encode(prompt, parse_special), params)
+        prompts = [self.encode(each, parse_special) for each in prompt]
+        return [self._complete(ids, params) for ids in prompts]
 
     def _complete(self, ids: list[int], params: SamplingParams) -> Completion:
         pieces = list(self.stream(ids, params))
@@ -132,13 +142,15 @@ class Engine:
             },
         )
 
-    def stream(self, prompt: Prompt, params: SamplingParams | None = None) -> Iterator[Piece]:
+    def stream(
+        self, prompt: Prompt, params: SamplingParams | None = None, *, parse_special: bool = False
+    ) -> Iterator[Piece]:
         """One Piece per token, as soon as it is known; never half a character, never past a stop.
 
         What `generate` refuses is refused here at once, not when the first piece is asked for.
         """
         params = params or SamplingParams()
-        ids = self.encode(prompt)
+        ids = self.encode(prompt, parse_special)
         return self._pieces(ids, params, self._answer_text(params))
 
     def _pieces(
@@ -174,9 +186,11 @@ class Engine:
             )
         return AnswerText(None, ())
 
-    def encode(self, prompt: Prompt) -> list[int]:
+    def encode(self, prompt: Prompt, parse_special: bool = False) -> list[int]:
         """The prompt's ids, checked: known to the model, at least one, and fewer than the context."""
-        ids = self._checked(self.tokenizer.encode(prompt) if isinstance(prompt, str) else prompt)
+        if isinstance(prompt, str):
+            prompt = self.tokenizer.encode_prompt(prompt, parse_special)
+        ids = self._checked(prompt)
         if len(ids) >= self.spec.context:
             raise RequestError(
                 f"the prompt has {len(ids)} tokens and the model's context is {self.spec.context}: "

@@ -126,13 +126,15 @@ class PostProcessor:
 
     steps: Sequence[PostStep] = field(default=())
 
-    def __call__(self, *texts: list[int]) -> list[int]:
-        """Return the ids of a text, or of two, with the special tokens of the template."""
+    def __call__(self, *texts: list[int], add_special_tokens: bool = True) -> list[int]:
+        """Return the ids of a text, or of two, as the template arranges them."""
         template = self._template
-        pieces = template.single if len(texts) == 1 else template.pair
         ids: list[int] = []
-        for piece in pieces:
-            ids += texts[piece.which] if isinstance(piece, Text) else piece.ids
+        for piece in template.single if len(texts) == 1 else template.pair:
+            if isinstance(piece, Text):
+                ids += texts[piece.which]
+            elif add_special_tokens:
+                ids += piece.ids
         return ids
 
     def process(self, encodings: Sequence[Encoding], add_special_tokens: bool = True) -> Encoding:

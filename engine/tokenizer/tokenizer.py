@@ -97,7 +97,7 @@ class Tokenizer:
         """
         texts = [text] if pair is None else [text, pair]
         ids = [self._ids_of(each, parse_special) for each in texts]
-        return self.post_processor(*ids) if add_special_tokens else list(chain.from_iterable(ids))
+        return self.post_processor(*ids, add_special_tokens=add_special_tokens)
 
     def encode_prompt(self, text: str, parse_special: bool = False) -> list[int]:
         """Return the ids that a model is given for a user's text: special tokens are plain text.
@@ -204,15 +204,14 @@ class Tokenizer:
             if isinstance(piece, Aligned):
                 for word in self.splitter.aligned_words(piece):
                     inner = self._word_encodings[word.text]
-                    where = word.where
                     ids += inner.ids
                     tokens += inner.tokens
-                    offsets += [(where[a], where[b - 1] + 1) for a, b in inner.offsets]
+                    offsets += [word.span(start, end) for start, end in inner.offsets]
             else:
                 token_id, matched = piece
                 ids.append(token_id)
                 tokens.append(matched.text)
-                offsets.append((matched.where[0], matched.where[-1] + 1))
+                offsets.append(matched.span(0, len(matched.text)))
         return Encoding(ids, tokens, offsets)
 
     def _pieces(self, text: str, parse_special: bool) -> Iterator[Aligned | tuple[int, Aligned]]:

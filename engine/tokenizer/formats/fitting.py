@@ -37,12 +37,12 @@ def read_padding(spec: Any, source: str) -> Padding | None:
             "pad_id": int(pad_id),
             "pad_type_id": int(pad_type_id),
             "pad_token": str(pad_token),
-        }:
+        } if isinstance(multiple_of := spec.get("pad_to_multiple_of"), int | None):
             return Padding(
                 pad_id,
                 pad_token,
                 strategy["Fixed"] if isinstance(strategy, dict) else None,
-                spec.get("pad_to_multiple_of"),
+                multiple_of,
                 direction,
                 pad_type_id,
             )
