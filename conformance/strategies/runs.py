@@ -1,7 +1,4 @@
-"""Hypothesis strategies: texts, token ids, ways to cut a run into steps, and tiny llama configs.
-
-For the properties that any engine should have: cached equals uncached, streamed equals whole.
-"""
+"""Runs of a model: ids to feed it, ways to cut them into steps, and tiny llama configs."""
 
 from __future__ import annotations
 
@@ -9,21 +6,6 @@ import itertools
 from typing import Any
 
 from hypothesis import strategies as st
-
-# Fragments at which tokenizers and streams go wrong: characters of several bytes, joined and
-# combining ones, runs of spaces, digits, apostrophes, line ends, bytes that are no text.
-_FRAGMENTS = (
-    " ", "  ", "\n", "\r\n", "\t", "'s", "'LL", "123", "1 000", "...", "->", "ß", "é", "e\u0301",
-    "한", "\u1112\u1161\u11ab", "東京", "عربي", "हिन्दी", "👍🏽", "👨‍👩‍👧", "🇫🇷", "\u200b", "\u00a0", "\ufeff",
-    "\x00", "\ufffd", "the", " the", "unhappy", " Việt",
-)  # fmt: skip
-
-
-def texts(max_fragments: int = 12) -> st.SearchStrategy[str]:
-    """Texts of a few fragments, each a known troublemaker or a few characters of any script."""
-    anything = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
-    fragments = st.one_of(st.sampled_from(_FRAGMENTS), anything)
-    return st.lists(fragments, max_size=max_fragments).map("".join)
 
 
 def ids(vocab_size: int, min_size: int = 1, max_size: int = 24) -> st.SearchStrategy[list[int]]:
