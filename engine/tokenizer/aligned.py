@@ -50,6 +50,10 @@ class Encoding:
         return cls(*(list(chain.from_iterable(lists)) for lists in columns))
 
 
+BEFORE_ALL = -1
+"""The source of a character that was put before the first one and stands for none."""
+
+
 class Rewrite(Protocol):
     """A change of characters that leaves the order of the text alone."""
 
@@ -57,17 +61,26 @@ class Rewrite(Protocol):
         """Return the text rewritten."""
 
     def sources(self, text: str) -> Sequence[int]:
-        """Return, for each character of the rewritten text, the index in `text` it stands for."""
+        """Return, for each character of the rewritten text, the index in `text` it stands for.
+
+        It is BEFORE_ALL for one that was put at the very start and stands for none.
+        """
 
 
 class Aligned:
     """A piece of text with the original index of each character, worked out when asked for."""
 
-    __slots__ = ("_where", "text")
+    __slots__ = ("_origin", "_where", "text")
 
-    def __init__(self, text: str, where: Sequence[int] | Callable[[], Sequence[int]]) -> None:
+    def __init__(
+        self,
+        text: str,
+        where: Sequence[int] | Callable[[], Sequence[int]],
+        origin: Callable[[], int] | None = None,
+    ) -> None:
         self.text = text
         self._where = where
+        self._origin = origin
 
     @classmethod
     def original(cls, text: str) -> Aligned:
@@ -75,10 +88,25 @@ class Aligned:
 
     @property
     def where(self) -> Sequence[int]:
-        """The index in the original text, per character of `text`."""
+        """The index in the original text, per character of `text`.
+
+        It is ~i for a character that stands for none and was put before the character i.
+        """
         if callable(self._where):
             self._where = self._where()
         return self._where
+
+    @property
+    def origin(self) -> int:
+        """Where in the original text this piece began before it was rewritten."""
+        if self._origin is not None:
+            return self._origin()
+        return self.span(0, 1)[0] if self.text else 0
+
+    def span(self, start: int, end: int) -> tuple[int, int]:
+        """Return the [start, end) of the original text that some characters, not none, cover."""
+        first, last = self.where[start], self.where[end - 1]
+        return (first if first >= 0 else ~first), (last + 1 if last >= 0 else ~last)
 
     def slice(self, start: int, end: int) -> Aligned:
         if callable(self._where):
@@ -86,10 +114,16 @@ class Aligned:
         return Aligned(self.text[start:end], self._where[start:end])
 
     def rewritten(self, rewrite: Rewrite) -> Aligned:
-        text = rewrite(self.text)
-        if text == self.text:
-            return self
-        return Aligned(text, lambda: [self.where[i] for i in rewrite.sources(self.text)])
+        """Return the text rewritten, which may read as before and yet stand for other places."""
+
+        def where() -> Sequence[int]:
+            sources = rewrite.sources(self.text)
+            if sources == range(len(self.text)):
+                return self.where
+            before, here = ~self.origin, self.where
+            return [here[i] if i >= 0 else before for i in sources]
+
+        return Aligned(rewrite(self.text), where, lambda: self.origin)
 
 
 @dataclass(frozen=True)

@@ -23,10 +23,10 @@ def with_model(**options: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("file", "name"),
     [
-        (definition(normalizer={"type": "Replace", "pattern": {"String": " "}}), "Replace"),
-        (definition(normalizer={"type": "Sequence", "normalizers": [{"type": "Strip"}]}), "Strip"),
-        (definition(pre_tokenizer={"type": "Metaspace"}), "Metaspace"),
-        (definition(pre_tokenizer={"type": "Whitespace"}), "Whitespace"),
+        (definition(normalizer={"type": "Append", "append": "x"}), "Append"),
+        (definition(normalizer={"type": "Sequence", "normalizers": [{"type": "Odd"}]}), "Odd"),
+        (definition(normalizer={"normalizers": []}), "without a type"),
+        (definition(pre_tokenizer={"type": "Words"}), "Words"),
         (definition(post_processor={"type": "BertProcessing"}), "BertProcessing"),
         (definition(decoder={"type": "ByteFallback"}), "ByteFallback"),
         (definition(decoder={"type": "Sequence", "decoders": [{"type": "Fuse"}]}), "Fuse"),

@@ -6,7 +6,15 @@ from typing import Any
 
 from engine.tokenizer.aligned import Chain, Rewrite
 from engine.tokenizer.formats.faults import unsupported
+from engine.tokenizer.formats.fields import take
+from engine.tokenizer.formats.patterns import read_pattern
+from engine.tokenizer.normalize.case import Lowercase
 from engine.tokenizer.normalize.forms import UnicodeForm
+from engine.tokenizer.normalize.prepend import Prepend
+from engine.tokenizer.normalize.replace import Replace, ReplacePattern
+from engine.tokenizer.normalize.strip import Strip
+
+STAGE = "normalizer"
 
 
 def read_normalizer(spec: Any, source: str) -> Rewrite:
@@ -15,7 +23,23 @@ def read_normalizer(spec: Any, source: str) -> Rewrite:
         case None:
             return Chain()
         case {"type": "NFC" | "NFD" | "NFKC" | "NFKD" as form}:
+            take(spec, source, STAGE)
             return UnicodeForm(form)
-        case {"type": "Sequence", "normalizers": list(steps)}:
+        case {"type": "Lowercase"}:
+            take(spec, source, STAGE)
+            return Lowercase()
+        case {"type": "Strip"}:
+            left, right = take(spec, source, STAGE, strip_left=bool, strip_right=bool)
+            return Strip(left, right)
+        case {"type": "Prepend"}:
+            (prefix,) = take(spec, source, STAGE, prepend=str)
+            return Prepend(prefix)
+        case {"type": "Replace"}:
+            pattern, content = take(spec, source, STAGE, pattern=dict, content=str)
+            if pattern.keys() == {"String"} and isinstance(pattern["String"], str):
+                return Replace(pattern["String"], content)
+            return ReplacePattern(read_pattern(pattern, source, "normalizer Replace"), content)
+        case {"type": "Sequence"}:
+            (steps,) = take(spec, source, STAGE, normalizers=list)
             return Chain(tuple(read_normalizer(step, source) for step in steps))
-    raise unsupported(source, "normalizer", spec)
+    raise unsupported(source, STAGE, spec)

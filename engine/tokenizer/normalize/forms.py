@@ -12,11 +12,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-Form = Literal["NFC", "NFD", "NFKC", "NFKD"]
+from engine.tokenizer.normalize.changes import Change, sources_of
 
-# A character and how it changes the count of characters: 0 stands for one source character,
-# 1 is one more from the same source, -n stands for n sources besides its own.
-Change = tuple[str, int]
+Form = Literal["NFC", "NFD", "NFKC", "NFKD"]
 
 
 @dataclass(frozen=True)
@@ -32,15 +30,7 @@ class UnicodeForm:
         changes: Iterable[Change] = _decompose(text, "NFKD" if "K" in self.form else "NFD")
         if self.form.endswith("C"):
             changes = _compose(changes)
-        sources = []
-        consumed = 0
-        for _, change in changes:
-            if change > 0:
-                sources.append(consumed - 1)
-            else:
-                sources.append(consumed)
-                consumed += 1 - change
-        return sources
+        return sources_of(changes)
 
 
 def _decompose(text: str, form: Literal["NFD", "NFKD"]) -> Iterator[Change]:

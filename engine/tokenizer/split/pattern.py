@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import regex
 
+from engine.tokenizer.oniguruma import FLAGS, find_spans
 from engine.tokenizer.split.step import Cut, Span
 
 # GPT-2's words: Radford et al. 2019, the encoder published with GPT-2.
@@ -76,12 +77,13 @@ class Split(Cut):
     """Cuts at the matches of a pattern; `behavior` says what becomes of the matches."""
 
     def __init__(self, pattern: str, behavior: str = "Isolated", invert: bool = False) -> None:
-        # The reference's engine has Ruby's syntax, where ^ and $ stand at every line.
-        self._pattern = regex.compile(pattern, regex.MULTILINE | regex.VERSION0)
+        self._pattern = regex.compile(pattern, FLAGS)
         self._spans = BEHAVIORS[behavior]
         self._invert = invert
         # What `findall` gives is the answer only if the matches themselves are all that is kept.
-        self._matches_are_pieces = behavior == "Isolated" and not self._pattern.groups
+        plain = not self._pattern.groups
+        self._matches_are_pieces = behavior == "Isolated" and plain
+        self._matches_are_kept = behavior == "Removed" and invert and plain
 
     def spans(self, text: str) -> list[Span]:
         return [(start, end) for start, end in self._spans(self._stretches(text)) if start < end]
@@ -91,15 +93,14 @@ class Split(Cut):
             found: list[str] = self._pattern.findall(text)
             if sum(map(len, found)) == len(text) and all(found):
                 return found
+        elif self._matches_are_kept:
+            return [piece for piece in self._pattern.findall(text) if piece]
         return [text[start:end] for start, end in self.spans(text)]
 
     def _stretches(self, text: str) -> list[Stretch]:
         stretches: list[Stretch] = []
         done = 0
-        for match in self._pattern.finditer(text):
-            start, end = match.span()
-            if start == end == done and stretches:
-                continue  # nothing matched just after a match: the reference does not count it
+        for start, end in find_spans(self._pattern, text):
             if done < start:
                 stretches.append((done, start, self._invert))
             stretches.append((start, end, not self._invert))

@@ -61,5 +61,4 @@ class RewritingStart:
         return [self.rewrite(text)]
 
     def aligned(self, piece: Aligned) -> list[Aligned]:
-        at_start = bool(piece.text) and piece.where[0] == 0
-        return [piece.rewritten(self.rewrite) if at_start else piece]
+        return [piece if piece.origin else piece.rewritten(self.rewrite)]

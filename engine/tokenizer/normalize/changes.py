@@ -1,0 +1,33 @@
+"""How a rewrite that is told as a list of changes follows the characters of its text."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+
+# A character and how it changes the count of characters: 0 stands for one source character,
+# 1 is one more from the same source, -n stands for n sources besides its own.
+Change = tuple[str, int]
+
+
+def sources_of(changes: Iterable[Change], consumed: int = 0) -> list[int]:
+    """Return the source of each character; `consumed` counts those removed at the very start."""
+    sources = []
+    for _, change in changes:
+        if change > 0:
+            sources.append(consumed - 1)
+        else:
+            sources.append(consumed)
+            consumed += 1 - change
+    return sources
+
+
+class CharacterWise(ABC):
+    """A Rewrite of each character on its own, whatever stands beside it."""
+
+    @abstractmethod
+    def __call__(self, text: str) -> str:
+        """Return the text rewritten; that of two texts joined is theirs joined."""
+
+    def sources(self, text: str) -> list[int]:
+        return [i for i, character in enumerate(text) for _ in self(character)]
