@@ -1,89 +1,17 @@
-"""Small tokenizer.json in the manner of GPT-2's, Llama-3's, Qwen2's and SmolLM2's, and one of the rest.
-
-Each vocabulary is trained here, on a text in this file, so that a case is the same wherever it is
-made. Ids are dealt out in alphabetical order: whoever merges by id instead of rank is found out.
-"""
+"""Tokenizers of byte-level BPE, in the manner of GPT-2's, Llama-3's, Qwen2's and SmolLM2's, and one of the rest."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
 from typing import Any
 
-import regex
-
-GPT2_WORDS = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
-LLAMA3_WORDS = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
-    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+from conformance.text_vocabularies.training import (
+    GPT2_WORDS,
+    LLAMA3_WORDS,
+    QWEN2_WORDS,
+    byte_alphabet,
+    train,
 )
-QWEN2_WORDS = LLAMA3_WORDS.replace(r"\p{N}{1,3}", r"\p{N}")
-
-CORPUS = """\
-The unhappy tokenizer merges the pair of lowest rank first, and the happy one does too. They were
-there when the others gathered; other authors thought otherwise. It's what we've done, isn't it?
-She sells sea shells; the shells she sells are surely seashells. 2024 and 2025, 100 or 1000 times.
-def merge(pairs, ranks):
-    for left, right in pairs:
-        if (left, right) in ranks:
-            return left + right
-        else:
-            return None  # nothing to merge
-
-The café, the naïve façade. über die Brücke, größer, schön. ďábelské kafé. tiếng Việt.
-東京は日本の首都です。日本語、中文。 한국어 한글 삼겹살. Ελληνικά κείμενα. русский текст.
-aaaa aaaaaaaa    ----    ====    !!! ??? 😀 👍 👨‍👩‍👧 … “quoted” – dashes — more.
-"""
-
-
-def byte_alphabet() -> list[str]:
-    """Return GPT-2's spelling of the bytes 0 to 255, written from its rule once more.
-
-    The engine has its own: a case must not share the table that it checks.
-    """
-    spelled = []
-    moved = 256
-    for byte in range(256):
-        if chr(byte).isspace() or not chr(byte).isprintable():
-            spelled.append(chr(moved))
-            moved += 1
-        else:
-            spelled.append(chr(byte))
-    return spelled
-
-
-def train(pattern: str, merges: int, without_digits: bool = False) -> list[tuple[str, str]]:
-    """Return the merges that byte-pair training finds in the corpus; ties go to the smaller pair."""
-    alphabet = byte_alphabet()
-    counts = Counter(
-        tuple(alphabet[byte] for byte in word.encode())
-        for word in regex.findall(pattern, CORPUS)
-        if not (without_digits and regex.search(r"\p{N}", word))
-    )
-    found = []
-    for _ in range(merges):
-        pairs: Counter[tuple[str, str]] = Counter()
-        for word, count in counts.items():
-            for pair in pairwise(word):
-                pairs[pair] += count
-        best = min(pairs, key=lambda pair: (-pairs[pair], pair))
-        found.append(best)
-        merged: Counter[tuple[str, ...]] = Counter()
-        for word, count in counts.items():
-            merged[_with_merge(word, best)] += count
-        counts = merged
-    return found
-
-
-def _with_merge(word: Sequence[str], pair: tuple[str, str]) -> tuple[str, ...]:
-    symbols: list[str] = []
-    for symbol in word:
-        if symbols and (symbols[-1], symbol) == pair:
-            symbols[-1] += symbol
-        else:
-            symbols.append(symbol)
-    return tuple(symbols)
 
 
 def _added(token_id: int, content: str, **flags: bool) -> dict[str, Any]:

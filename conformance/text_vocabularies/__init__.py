@@ -1,0 +1,33 @@
+"""Small tokenizer.json in the manner of real ones, and some that hold the rest of the format.
+
+Each vocabulary is trained here, on one text, so that a case is the same wherever it is made. Ids
+are dealt out in alphabetical order: whoever merges by id instead of rank is found out.
+"""
+
+from conformance.text_vocabularies.byte_level import (
+    ascii_only,
+    gpt2,
+    llama3,
+    pieces,
+    qwen2,
+    smollm2,
+)
+from conformance.text_vocabularies.training import (
+    GPT2_WORDS,
+    LLAMA3_WORDS,
+    QWEN2_WORDS,
+    byte_alphabet,
+)
+
+__all__ = [
+    "GPT2_WORDS",
+    "LLAMA3_WORDS",
+    "QWEN2_WORDS",
+    "ascii_only",
+    "byte_alphabet",
+    "gpt2",
+    "llama3",
+    "pieces",
+    "qwen2",
+    "smollm2",
+]
