@@ -50,8 +50,8 @@ STREAM: tuple[Mutant, ...] = (
         "turns each token into text on its own",
         "waybarrios/vllm-mlx#109",
         "tokenizer/decode/byte_level.py",
-        "return self._decoder.decode(bytes_of(token))",
-        'return bytes_of(token).decode("utf-8", errors="replace")',
+        "self._text.push(self._certain(text, ends)), False",
+        'self._certain(text, ends).decode("utf-8", errors="replace"), False',
         "tokenizer.stream",
     ),
     _fault(
@@ -59,8 +59,8 @@ STREAM: tuple[Mutant, ...] = (
         "forgets what is held back when the stream ends",
         "antirez/ds4#815",
         "tokenizer/decode/byte_level.py",
-        'text = self._decoder.decode(b"", final=True)',
-        'text = ""',
+        "yield self._text.flush(), True",
+        'self._text = Utf8Stream()\n        yield "", True',
         "tokenizer.stream",
     ),
     _fault(
@@ -89,7 +89,7 @@ STREAM: tuple[Mutant, ...] = (
         "generate/stop.py",
         "        held = self._held + text\n",
         "        held = self._held + text\n"
-        "        self._stops = [_Progress(stop._stop) for stop in self._stops]\n",
+        "        self._stops = [Progress(stop._wanted) for stop in self._stops]\n",
         "tokenizer.stop",
     ),
     _fault(
@@ -105,7 +105,7 @@ STREAM: tuple[Mutant, ...] = (
         "tok-stop-no-restart",
         "starts afresh after a mismatch and misses overlapping beginnings",
         "vllm-project/vllm#3574",
-        "generate/stop.py",
+        "matching.py",
         "seen = self._shorter[seen]",
         "seen = 0",
         "tokenizer.stop",
@@ -124,8 +124,8 @@ STREAM: tuple[Mutant, ...] = (
         "strips the text's first space",
         "huggingface/transformers#22710",
         "tokenizer/decode/byte_level.py",
-        'return b"".join(map(bytes_of, tokens)).decode("utf-8", errors="replace")',
-        'return b"".join(map(bytes_of, tokens)).decode("utf-8", errors="replace").lstrip(" ")',
+        '.decode("utf-8", errors="replace")]',
+        '.decode("utf-8", errors="replace").lstrip(" ")]',
         "tokenizer.decode",
     ),
     _fault(
@@ -142,12 +142,13 @@ STREAM: tuple[Mutant, ...] = (
         "holds everything back while the end is no whole character",
         "sgl-project/sglang#34852",
         "tokenizer/decode/byte_level.py",
-        "return self._decoder.decode(bytes_of(token))",
-        'self._open = getattr(self, "_open", b"") + bytes_of(token)\n'
+        "yield self._text.push(self._certain(text, ends)), False",
+        'self._open = getattr(self, "_open", b"") + self._certain(text, ends)\n'
         '        if self._open.decode("utf-8", errors="replace").endswith("\\ufffd"):\n'
-        '            return ""\n'
+        '            yield "", False\n'
+        "            return\n"
         '        done, self._open = self._open, b""\n'
-        "        return self._decoder.decode(done)",
+        "        yield self._text.push(done), False",
         "tokenizer.stream",
     ),
     _fault(

@@ -1,7 +1,7 @@
 """Finds stop strings in text that arrives in pieces of any size; knows nothing of tokens.
 
 The match that completes first wins; of those that complete together, the one that starts first.
-Source: Knuth, Morris and Pratt 1977. Each character is looked at once per stop string.
+Each character is looked at once per stop string.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from engine.errors import RequestError
+from engine.matching import Progress
 
 
 class StopMatcher:
@@ -22,7 +23,7 @@ class StopMatcher:
         if not all(stops):
             raise RequestError("a stop string must not be empty")
         # The longest first, so that of the matches that end together the earliest start wins.
-        self._stops = [_Progress(stop) for stop in sorted(set(stops), key=lambda s: (-len(s), s))]
+        self._stops = [Progress(stop) for stop in sorted(set(stops), key=lambda s: (-len(s), s))]
         self._held = ""
         self.matched = False
 
@@ -45,25 +46,3 @@ class StopMatcher:
         """Return what was held back once no text follows."""
         held, self._held = self._held, ""
         return held
-
-
-class _Progress:
-    """How much of one stop string the text so far ends with."""
-
-    def __init__(self, stop: str) -> None:
-        self._stop = stop
-        self.size = len(stop)
-        self.seen = 0
-        # Per length: the longest shorter beginning that also ends there.
-        self._shorter = [0, 0]
-        for end in range(1, self.size):
-            self._shorter.append(self._advance(self._shorter[end], stop[end]))
-
-    def completes_with(self, character: str) -> bool:
-        self.seen = self._advance(self.seen, character)
-        return self.seen == self.size
-
-    def _advance(self, seen: int, character: str) -> int:
-        while seen and self._stop[seen] != character:
-            seen = self._shorter[seen]
-        return seen + 1 if self._stop[seen] == character else 0

@@ -10,14 +10,33 @@ import pytest
 
 from engine.errors import ModelFileError, RequestError
 from engine.tokenizer import Tokenizer
-from tests.tokenizer.definitions import BYTE_LEVEL, added, definition, ours
-
-UNKNOWN_IS_A = {"unk_token": "a"}
+from engine.tokenizer.formats.models import read_model
+from tests.tokenizer.definitions import BYTE_LEVEL, added, assert_encodes_alike, definition, ours
 
 
 def with_model(**options: Any) -> dict[str, Any]:
     file = definition(("a", "b"))
     return {**file, "model": {**file["model"], **options}}
+
+
+def unigram(**fields: Any) -> dict[str, Any]:
+    return definition(model={"type": "Unigram", "vocab": [["a", -1.0]], "unk_id": 0, **fields})
+
+
+def word_piece(**fields: Any) -> dict[str, Any]:
+    model = {
+        "type": "WordPiece",
+        "vocab": {"a": 0},
+        "unk_token": "a",
+        "continuing_subword_prefix": "##",
+        "max_input_chars_per_word": 100,
+    }
+    return definition(model={**model, **fields})
+
+
+def word_level(**fields: Any) -> dict[str, Any]:
+    model = {"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "a"}
+    return definition(model={**model, **fields})
 
 
 @pytest.mark.parametrize(
@@ -28,16 +47,12 @@ def with_model(**options: Any) -> dict[str, Any]:
         (definition(normalizer={"normalizers": []}), "without a type"),
         (definition(pre_tokenizer={"type": "Words"}), "Words"),
         (definition(post_processor={"type": "BertProcessing"}), "BertProcessing"),
-        (definition(decoder={"type": "ByteFallback"}), "ByteFallback"),
-        (definition(decoder={"type": "Sequence", "decoders": [{"type": "Fuse"}]}), "Fuse"),
-        (definition(decoder=None), "decoder"),
-        (definition(model={"type": "Unigram", "vocab": []}), "Unigram"),
-        (definition(model={"type": "WordPiece", "vocab": {}}), "WordPiece"),
-        (with_model(byte_fallback=True), "byte_fallback"),
+        (definition(decoder={"type": "CTC"}), "CTC"),
+        (definition(decoder={"type": "Sequence", "decoders": [{"type": "Odd"}]}), "Odd"),
+        (definition(model={"type": "Bigram", "vocab": {}}), "Bigram"),
+        (with_model(type=["BPE"]), "BPE"),
         (with_model(dropout=0.1), "dropout"),
-        (with_model(continuing_subword_prefix="##"), "continuing_subword_prefix"),
-        (with_model(end_of_word_suffix="</w>"), "end_of_word_suffix"),
-        (with_model(**UNKNOWN_IS_A, vocab={"a": 0, "b": 1, "ab": 2}), "unk_token"),
+        (with_model(max_length=3), "max_length"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -72,6 +87,36 @@ def test_what_is_not_supported_is_refused_by_name(file: dict[str, Any], name: st
         with_model(merges=[["a", "x"]]),
         with_model(merges=[7]),
         with_model(merges=7),
+        with_model(vocab={"a": 0, "b": 0}),
+        with_model(vocab={"a": 1 << 32}),
+        with_model(vocab={"\ud800": 0}, merges=[]),
+        with_model(merges=[["a", "b"], "a b"]),
+        with_model(merges=None),
+        with_model(unk_token=7),
+        with_model(byte_fallback="yes"),
+        with_model(dropout="0"),
+        unigram(vocab={"a": 0}),
+        unigram(vocab=["a"]),
+        unigram(vocab=[["a", -1.0, 0]]),
+        unigram(vocab=[["a", "-1"]]),
+        unigram(vocab=[["a", True]]),
+        unigram(vocab=[["a", float("nan")]]),
+        unigram(vocab=[["a", float("-inf")]]),
+        unigram(vocab=[["a", 10**400]]),
+        unigram(vocab=[[7, -1.0]]),
+        unigram(vocab=[["a", -1.0], ["a", -2.0]]),
+        unigram(vocab=[], unk_id=0),
+        unigram(unk_id=-1),
+        unigram(unk_id=1),
+        unigram(unk_id=0.0),
+        unigram(vocab=None),
+        word_piece(vocab={"a": 1.0}),
+        word_piece(unk_token=None),
+        word_piece(continuing_subword_prefix=None),
+        word_piece(max_input_chars_per_word=-1),
+        word_piece(max_input_chars_per_word=True),
+        word_level(unk_token=None),
+        word_level(vocab=[]),
     ],
 )
 def test_damage_is_one_clear_error(file: dict[str, Any]) -> None:
@@ -90,8 +135,20 @@ def test_files_of_gpt2s_time_leave_the_models_type_out() -> None:
     assert ours({**file, "model": model}).encode("ab") == [256]
 
 
-def test_an_unknown_token_cannot_occur_where_every_byte_is_a_token() -> None:
-    assert ours(with_model(**UNKNOWN_IS_A)).encode("ab") == [256]
+@pytest.mark.parametrize("file", [unigram(), word_piece(), word_level()])
+def test_without_a_type_the_fields_tell_which_model_it_is(file: dict[str, Any]) -> None:
+    untyped = {key: value for key, value in file["model"].items() if key != "type"}
+    model = read_model(file["model"], "test")
+    assert type(read_model(untyped, "test")) is type(model)
+    assert_encodes_alike({**file, "model": untyped}, "aa")
+
+
+def test_the_first_line_of_a_merges_file_is_no_merge() -> None:
+    assert ours(with_model(merges=["#version: 0.2", "a b"])).encode("ab") == [256]
+
+
+def test_a_dropout_of_nothing_is_none() -> None:
+    assert ours(with_model(dropout=0)).encode("ab") == ours(with_model()).encode("ab")
 
 
 def test_truncation_and_padding_of_the_file_are_not_applied() -> None:

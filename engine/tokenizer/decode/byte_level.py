@@ -1,38 +1,66 @@
 """Tokens that spell bytes in GPT-2's alphabet.
 
-Bytes that are no UTF-8 become U+FFFD, one for each maximal part of a character (Unicode 15, section
-3.9, table 3-8), and the text of a stream never depends on where the stream was cut.
+A token that leaves the alphabet stands for itself. All tokens together become one text, in which
+bytes that are no UTF-8 are U+FFFD.
 """
 
 from __future__ import annotations
 
-import codecs
-from collections.abc import Iterable
+import re
+from collections.abc import Iterator
 
-from engine.tokenizer.alphabet import bytes_of
-from engine.tokenizer.decode.decoder import TextStream
+from engine.tokenizer.alphabet import CHARACTERS, bytes_of
+from engine.tokenizer.decode.decoder import Flow, Piece
+from engine.tokenizer.decode.utf8 import Utf8Stream
+from engine.tokenizer.word_cache import WordCache
 
-
-class ByteLevelDecoder:
-    """Tokens spelled in the byte alphabet."""
-
-    def __call__(self, tokens: Iterable[str]) -> str:
-        return b"".join(map(bytes_of, tokens)).decode("utf-8", errors="replace")
-
-    def stream(self) -> TextStream:
-        return _ByteLevelStream()
+_ALPHABET = frozenset(CHARACTERS)
+_SPELL_THEMSELVES = re.compile("[!-~]*")
 
 
-class _ByteLevelStream:
-    """Holds back the bytes of an unfinished character, three at most."""
+class ByteLevel:
+    """Joins the bytes of all tokens into one."""
 
     def __init__(self) -> None:
-        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+        self._bytes = WordCache(bytes_of)
 
-    def push(self, token: str) -> str:
-        return self._decoder.decode(bytes_of(token))
+    def __call__(self, tokens: list[str]) -> list[str]:
+        return [b"".join(map(self._bytes.__getitem__, tokens)).decode("utf-8", errors="replace")]
 
-    def flush(self) -> str:
-        text = self._decoder.decode(b"", final=True)
-        self._decoder.reset()
-        return text
+    def flow(self) -> Flow:
+        return _ByteLevelFlow()
+
+
+class _ByteLevelFlow:
+    """Holds back the bytes of an unfinished character.
+
+    Of a token that arrives in pieces it holds back what an end of the token, or a character that is
+    not in the alphabet, would make two things of.
+    """
+
+    def __init__(self) -> None:
+        self._text = Utf8Stream()
+        self._held: list[str] = []
+        self._is_plain = False  # whether the unfinished token is known to stand for itself
+
+    def push(self, text: str, ends: bool) -> Iterator[Piece]:
+        yield self._text.push(self._certain(text, ends)), False
+
+    def finish(self) -> Iterator[Piece]:
+        yield self._text.flush(), True
+
+    def _certain(self, text: str, ends: bool) -> bytes:
+        if self._is_plain:
+            self._is_plain = not ends
+            return text.encode()
+        if ends or not _ALPHABET.issuperset(text):
+            self._is_plain = not ends
+            whole = "".join([*self._held, text])
+            self._held = []
+            return bytes_of(whole)
+        same = 0
+        if not self._held and (found := _SPELL_THEMSELVES.match(text)):
+            same = found.end()
+        if same < len(text):
+            self._held.append(text[same:])
+        return text[:same].encode()

@@ -1,4 +1,4 @@
-"""What every decoder is: tokens into text, whole or one at a time."""
+"""What every decoder is: tokens into text, whole or one at a time; and what each step of one is."""
 
 from __future__ import annotations
 
@@ -24,3 +24,38 @@ class Decoder(Protocol):
 
     def stream(self) -> TextStream:
         """Return a stream whose texts add up to what the whole sequence gives."""
+
+
+#: A piece of a token, and whether the token ends with it.
+Piece = tuple[str, bool]
+
+
+class Flow(Protocol):
+    """A step at work while its tokens arrive, and leave, in pieces.
+
+    A piece goes out as soon as no token that may follow can change it. An empty piece that does
+    not end its token says that a token is there.
+    """
+
+    def push(self, text: str, ends: bool) -> Iterable[Piece]:
+        """Return what is certain with one more piece."""
+
+    def finish(self) -> Iterable[Piece]:
+        """Return the rest when no token follows; the flow is then as new."""
+
+
+class Step(Protocol):
+    """One step of a decoder: a list of tokens into a list of tokens."""
+
+    def __call__(self, tokens: list[str]) -> list[str]:
+        """Return what the step makes of the whole list."""
+
+    def flow(self) -> Flow:
+        """Return the step for tokens that arrive in pieces."""
+
+
+def through(flows: Iterable[Flow], pieces: Iterable[Piece]) -> Iterable[Piece]:
+    """Return what comes out at the end of some flows in a row."""
+    for flow in flows:
+        pieces = [out for text, ends in pieces for out in flow.push(text, ends)]
+    return pieces

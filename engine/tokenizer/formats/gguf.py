@@ -16,7 +16,8 @@ from engine.errors import ModelFileError
 from engine.tokenizer.added import AddedToken
 from engine.tokenizer.aligned import Chain, Rewrite
 from engine.tokenizer.alphabet import SpellBytes
-from engine.tokenizer.decode.byte_level import ByteLevelDecoder
+from engine.tokenizer.decode.byte_level import ByteLevel
+from engine.tokenizer.decode.sequence import StepDecoder
 from engine.tokenizer.models.bpe import BytePairModel
 from engine.tokenizer.normalize.forms import UnicodeForm
 from engine.tokenizer.post import PostProcessor, Specials, Template, Text
@@ -123,7 +124,7 @@ class _Reader:
                     )
                 ]
             ),
-            decoder=ByteLevelDecoder(),
+            decoder=StepDecoder([ByteLevel()]),
         )
         ids = {name: self._id(key) for name, key in _SPECIAL_TOKENS.items()}
         template = self._metadata.get("tokenizer.chat_template")
