@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.tokenizer.models.bpe import BytePairModel
+from engine.tokenizer.models.ranks import Pair, Ranks
 from engine.tokenizer.word_cache import WordCache
 
 
@@ -71,14 +71,14 @@ def test_a_merge_of_unknown_tokens_is_an_error() -> None:
         BytePairModel({"a": 0, "b": 1}, [("a", "b")])
 
 
-class Counting(dict[Any, Any]):
-    """A dictionary that counts how often it is asked."""
+class Counting(Ranks):
+    """Ranks that count how often they are asked."""
 
     asked = 0
 
-    def get(self, key: Any, default: Any = None) -> Any:
+    def __getitem__(self, pair: Pair) -> int:
         self.asked += 1
-        return super().get(key, default)
+        return super().__getitem__(pair)
 
 
 @pytest.mark.parametrize("unit", ["a", "ab", "abc"])
@@ -91,8 +91,7 @@ def test_a_long_word_takes_no_more_than_n_log_n(unit: str) -> None:
 
     def asked(length: int) -> int:
         merging = model(merges)
-        counting = Counting(merging._rank_of)
-        merging._rank_of = counting
+        merging._rank_of = counting = Counting(merging.vocab, merges)
         merging(unit * (length // len(unit)))
         return counting.asked
 

@@ -1,50 +1,184 @@
-"""Reads the model of a tokenizer.json."""
+"""Reads the model of a tokenizer.json: BPE, Unigram, WordPiece or WordLevel.
+
+Every field is checked, and one that is not known is refused by name.
+Source: the format as the tokenizers library 0.23 reads it.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Mapping
+from itertools import repeat
+from math import isfinite
+from typing import Any, TypeVar
 
 from engine.errors import ModelFileError
-from engine.tokenizer.alphabet import CHARACTERS
 from engine.tokenizer.formats.faults import damaged, unsupported
 from engine.tokenizer.models.bpe import BytePairModel
+from engine.tokenizer.models.characters import Unknown
 from engine.tokenizer.models.model import Model
+from engine.tokenizer.models.unigram import UnigramModel
+from engine.tokenizer.models.words import WordLevelModel, WordPieceModel
+
+T = TypeVar("T")
+D = TypeVar("D")
+
+_LARGEST_ID = (1 << 32) - 1
 
 
 def read_model(spec: Any, source: str) -> Model:
     """Return the model that a file describes; `source` is for errors."""
-    # Files of GPT-2's time leave the type out.
-    if isinstance(spec, dict) and spec.get("type", "BPE") == "BPE" and "merges" in spec:
-        return _byte_pair_model(spec, source)
+    if isinstance(spec, dict):
+        kind = spec.get("type", _kind_by_fields(spec))
+        if isinstance(kind, str) and kind in _READERS:
+            fields = _Fields(kind, spec, source)
+            model = _READERS[kind](fields)
+            fields.refuse_the_rest()
+            return model
     raise unsupported(source, "model", spec)
 
 
-def _byte_pair_model(spec: dict[str, Any], source: str) -> BytePairModel:
-    for option in ("dropout", "continuing_subword_prefix", "end_of_word_suffix", "byte_fallback"):
-        if spec.get(option):
+def _kind_by_fields(spec: Mapping[str, Any]) -> str | None:
+    """Return what a file from before models had a type means, as the library guesses it."""
+    if "vocab" not in spec:
+        return None
+    if "merges" in spec:
+        return "BPE"
+    if "max_input_chars_per_word" in spec:
+        return "WordPiece"
+    return "WordLevel" if "unk_token" in spec else "Unigram"
+
+
+class _Fields:
+    """The fields of one model's object; each is asked for once."""
+
+    def __init__(self, kind: str, spec: Mapping[str, Any], source: str) -> None:
+        self._kind = kind
+        self._left = {name: value for name, value in spec.items() if name != "type"}
+        self.source = source
+
+    def take(self, name: str, kind: type[T], default: D) -> T | D:
+        """Return a field; one that is missing or null has its default."""
+        value = self._left.pop(name, None)
+        if value is None:
+            return default
+        if kind is float and type(value) is int:
+            value = float(value)
+        if type(value) is not kind:
+            raise self.damage(name, f"{value!r:.60} stands where a {kind.__name__} must")
+        return value
+
+    def need(self, name: str, kind: type[T]) -> T:
+        """Return a field that must be there."""
+        if self._left.get(name) is None:
+            raise self.damage(name, "it is missing")
+        return self.take(name, kind, kind())
+
+    def vocab(self) -> dict[str, int]:
+        """Return a vocabulary that maps each token to an id of its own."""
+        vocab = self.need("vocab", dict)
+        ids = vocab.values()
+        if not set(map(type, ids)) <= {int}:
+            raise self.damage("vocab", "an id is not an integer")
+        if vocab and not 0 <= min(ids) <= max(ids) <= _LARGEST_ID:
+            raise self.damage("vocab", f"{min(ids)} or {max(ids)} cannot be an id")
+        if len(set(ids)) < len(vocab):
+            raise self.damage("vocab", "two tokens have the same id")
+        self.check_text("vocab", vocab)
+        return vocab
+
+    def check_text(self, name: str, texts: Any) -> None:
+        """Raise ModelFileError unless these are strings of whole characters."""
+        try:
+            "".join(texts).encode()
+        except (TypeError, UnicodeEncodeError) as error:
+            raise self.damage(name, error) from error
+
+    def damage(self, name: str, error: object) -> ModelFileError:
+        return damaged(self.source, f"{name} of the {self._kind} model", error)
+
+    def refuse_the_rest(self) -> None:
+        """Raise ModelFileError if a field has not been asked for."""
+        for name in self._left:
             raise ModelFileError(
-                f"{source}: the BPE option {option} is not supported in byte-level BPE"
+                f"{self.source}: the {self._kind} model's field {name!r} is not supported"
             )
-    vocab = _vocab(spec.get("vocab"), source)
-    if spec.get("unk_token") and not all(character in vocab for character in CHARACTERS):
+
+
+def _byte_pair_model(fields: _Fields) -> BytePairModel:
+    if fields.take("dropout", float, 0.0) != 0.0:
         raise ModelFileError(
-            f"{source}: the BPE option unk_token is not supported in a vocabulary that lacks bytes"
+            f"{fields.source}: the BPE model's dropout is not supported: its ids would be random"
         )
+    vocab = fields.vocab()
+    unknown = Unknown(
+        token=fields.take("unk_token", str, None),
+        fuse=fields.take("fuse_unk", bool, False),
+        byte_fallback=fields.take("byte_fallback", bool, False),
+    )
     try:
-        merges = [_merge(entry) for entry in spec["merges"]]
-        return BytePairModel(vocab, merges, bool(spec.get("ignore_merges")))
+        return BytePairModel(
+            vocab,
+            _pairs(fields.need("merges", list)),
+            fields.take("ignore_merges", bool, False),
+            unknown,
+            fields.take("continuing_subword_prefix", str, ""),
+            fields.take("end_of_word_suffix", str, ""),
+        )
     except (KeyError, TypeError, ValueError) as error:
-        raise damaged(source, "list of merges", error) from error
+        raise fields.damage("merges", error) from error
 
 
-def _vocab(spec: Any, source: str) -> dict[str, int]:
-    if not isinstance(spec, dict) or not all(
-        type(token_id) is int and token_id >= 0 for token_id in spec.values()
-    ):
-        raise ModelFileError(f"{source}: the vocab must map tokens to ids from 0 up")
-    return spec
+def _pairs(merges: list[Any]) -> list[list[str]]:
+    """Return merges as pairs; files spell them so or as "left right".
+
+    Raise TypeError or ValueError if they are neither.
+    """
+    if set(map(type, merges)) == {str}:
+        # A file made from GPT-2's merges.txt may still have its first line.
+        merges = [merge for merge in merges if not merge.startswith("#version")]
+        merges = list(map(str.split, merges, repeat(" ")))
+    if not set(map(type, merges)) <= {list} or not set(map(len, merges)) <= {2}:
+        raise ValueError("an entry is not a pair of tokens")
+    return merges
 
 
-def _merge(entry: Any) -> tuple[str, str]:
-    left, right = entry.split(" ") if isinstance(entry, str) else entry
-    return left, right
+def _unigram_model(fields: _Fields) -> UnigramModel:
+    entries = fields.need("vocab", list)
+    unk_id = fields.take("unk_id", int, None)
+    if not set(map(type, entries)) <= {list} or not set(map(len, entries)) <= {2}:
+        raise fields.damage("vocab", "an entry is not a token with its score")
+    tokens, scores = [token for token, _ in entries], [score for _, score in entries]
+    fields.check_text("vocab", tokens)
+    if not set(map(type, scores)) <= {int, float} or not all(map(isfinite, scores)):
+        raise fields.damage("vocab", "a score is not a number")
+    vocab = {token: i for i, token in enumerate(tokens)}
+    if len(vocab) < len(tokens):
+        raise fields.damage("vocab", "a token is listed twice")
+    if unk_id is not None and not 0 <= unk_id < len(tokens):
+        raise fields.damage("unk_id", f"{unk_id} is not the place of a token")
+    byte_fallback = fields.take("byte_fallback", bool, False)
+    return UnigramModel(vocab, list(map(float, scores)), unk_id, byte_fallback)
+
+
+def _word_piece_model(fields: _Fields) -> WordPieceModel:
+    longest = fields.need("max_input_chars_per_word", int)
+    if longest < 0:
+        raise fields.damage("max_input_chars_per_word", "it is negative")
+    return WordPieceModel(
+        fields.vocab(),
+        fields.need("unk_token", str),
+        fields.need("continuing_subword_prefix", str),
+        longest,
+    )
+
+
+def _word_level_model(fields: _Fields) -> WordLevelModel:
+    return WordLevelModel(fields.vocab(), fields.need("unk_token", str))
+
+
+_READERS: Mapping[str, Callable[[_Fields], Model]] = {
+    "BPE": _byte_pair_model,
+    "Unigram": _unigram_model,
+    "WordPiece": _word_piece_model,
+    "WordLevel": _word_level_model,
+}

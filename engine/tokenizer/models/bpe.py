@@ -7,86 +7,135 @@ dropped when they come up makes a word of n symbols cost n log n.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from heapq import heapify, heappop, heappush
-from itertools import accumulate, pairwise
+from itertools import accumulate, chain, pairwise
 
+from engine.tokenizer.models.characters import DROPPED, Characters, Unknown, byte_token
+from engine.tokenizer.models.cuts import Cuts
 from engine.tokenizer.models.model import Part
+from engine.tokenizer.models.ranks import Ranks
+from engine.tokenizer.word_cache import WordCache
 
 
 class BytePairModel:
     """Turns one word, spelled in the alphabet of the vocabulary, into token ids.
 
-    `merges` are in rank order. With `ignore_merges` a word that is itself a token is taken whole.
-    A character without a token leaves no trace, as in the reference; vocabularies that hold the
-    whole byte alphabet have none.
+    With `ignore_merges` a word that is itself a token is taken whole. `prefix` marks the tokens
+    inside a word, `suffix` those at its end. Where the whole text is one word, it is cut into
+    pieces first, and what was worked out for a piece is kept.
     """
+
+    #: A word of fewer characters is merged at once: whoever asks keeps the results by word.
+    SHORT = 32
 
     def __init__(
         self,
         vocab: Mapping[str, int],
-        merges: Sequence[tuple[str, str]],
+        merges: Sequence[Sequence[str]],
         ignore_merges: bool = False,
+        unknown: Unknown = DROPPED,
+        prefix: str = "",
+        suffix: str = "",
     ) -> None:
-        """Raise KeyError if a merge names a token that the vocabulary lacks."""
+        """Take merges in rank order.
+
+        Raise KeyError if one names a token that the vocabulary lacks, ValueError if it does not
+        fit the prefix.
+        """
         self.vocab = vocab
-        self._token_of = {token_id: token for token, token_id in vocab.items()}
         self._ignore_merges = ignore_merges
-        self._rank_of: dict[tuple[int | None, int | None], int] = {}
-        self._merged: list[int] = []
-        for rank, (left, right) in enumerate(merges):
-            self._rank_of[vocab[left], vocab[right]] = rank
-            self._merged.append(vocab[left + right])
+        self._unknown = unknown
+        self._characters = Characters(vocab, unknown, prefix, suffix)
+        self._rank_of = Ranks(vocab, merges, prefix)
+        self._piece_ids = WordCache(self._ids_of_piece)
 
     def __call__(self, word: str) -> list[int]:
         """Return the ids of one word."""
-        if self._ignore_merges and word in self.vocab:
+        if self._is_taken_whole(word):
             return [self.vocab[word]]
-        ids = [self.vocab.get(character) for character in word]
-        merged = self._merge([token_id for token_id in ids if token_id is not None])
-        return [token_id for token_id in merged if token_id is not None]
+        cuts = self._cuts if len(word) > self.SHORT else None
+        if cuts is None or (self._drops_unknown and not self.vocab.keys() >= set(word)):
+            return self._merged(word)
+        pieces = cuts.at_spaces(word)
+        return list(chain.from_iterable(map(self._piece_ids.__getitem__, pieces)))
 
     def parts(self, word: str) -> list[Part]:
         """Return the same tokens with what each one stands for.
 
-        A character without a token counts for nothing, and what follows it counts on from there.
+        A character that leaves no trace counts for nothing, and what follows counts on from there.
         """
-        if self._ignore_merges and word in self.vocab:
+        if self._is_taken_whole(word):
             return [Part(self.vocab[word], word, 0, len(word.encode()))]
-        known = [(self.vocab[c], len(c.encode())) for c in word if c in self.vocab]
-        merged = self._merge([token_id for token_id, _ in known])
-        starts = accumulate((size for _, size in known), initial=0)
+        symbols = self._characters.symbols(word)
+        merged = self._merge([token_id for token_id, _ in symbols])
+        starts = accumulate((size for _, size in symbols), initial=0)
         begun = [(i, start) for i, start in zip(merged, starts, strict=False) if i is not None]
-        begun.append((-1, sum(size for _, size in known)))
-        return [Part(i, self._token_of[i], start, end) for (i, start), (_, end) in pairwise(begun)]
+        begun.append((-1, sum(size for _, size in symbols)))
+        token_of = self._rank_of.token_of
+        return [Part(i, token_of[i], start, end) for (i, start), (_, end) in pairwise(begun)]
+
+    def _is_taken_whole(self, word: str) -> bool:
+        return self._ignore_merges and word in self.vocab
+
+    @cached_property
+    def _cuts(self) -> Cuts | None:
+        """Where a word may be cut before merging, None if nowhere.
+
+        That needs tokens spelled like the text they stand for: no prefix, no suffix, and no merge
+        of what stands for an unknown character.
+        """
+        fallbacks = {self._unknown.token} | set(_BYTE_TOKENS if self._unknown.byte_fallback else ())
+        if not self._characters.plain or not fallbacks.isdisjoint(self._rank_of.tokens):
+            return None
+        return Cuts(self.vocab)
+
+    @cached_property
+    def _drops_unknown(self) -> bool:
+        """Whether a character can leave no trace, so that its neighbours become one another's."""
+        every_byte = self._unknown.byte_fallback and self.vocab.keys() >= _BYTE_TOKENS
+        return self._unknown.token is None and not every_byte
+
+    def _ids_of_piece(self, piece: str) -> tuple[int, ...]:
+        assert self._cuts is not None
+        finer = self._cuts.everywhere(piece)
+        if len(finer) == 1:
+            return tuple(self._merged(piece))
+        return tuple(chain.from_iterable(map(self._piece_ids.__getitem__, finer)))
+
+    def _merged(self, word: str) -> list[int]:
+        merged = self._merge(self._characters.ids(word))
+        return [token_id for token_id in merged if token_id is not None]
 
     def _merge(self, ids: list[int]) -> Sequence[int | None]:
         """Merge until no neighbouring pair has a rank; what was merged to its left is None."""
         size = len(ids)
-        rank_of = self._rank_of
+        rank_of, made, none = self._rank_of, self._rank_of.made, self._rank_of.none
         # A candidate is rank * size + position: one integer that sorts by rank, then leftmost.
-        candidates = [
-            rank_of[pair] * size + i for i, pair in enumerate(pairwise(ids)) if pair in rank_of
-        ]
+        ranks = map(rank_of.__getitem__, pairwise(ids))
+        candidates = [rank * size + i for i, rank in enumerate(ranks) if rank != none]
         if not candidates:
             return ids
         heapify(candidates)
         # Symbols form a linked list; one that was merged into its left neighbour becomes None.
-        # The None at the end stands for both borders (it is also index -1). No pair with a None
-        # has a rank.
+        # The None at the end stands for both borders (it is also index -1).
         symbols: list[int | None] = [*ids, None]
         before = list(range(-1, size))
         after = list(range(1, size + 1))
         while candidates:
             rank, i = divmod(heappop(candidates), size)
             j = after[i]
-            if rank_of.get((symbols[i], symbols[j])) != rank:
+            if rank_of[symbols[i], symbols[j]] != rank:
                 continue
-            symbols[i] = self._merged[rank]
+            symbols[i] = made[rank]
             symbols[j] = None
             k = after[i] = after[j]
             before[k] = i
             for left, right in ((before[i], i), (i, k)):
-                new_rank = rank_of.get((symbols[left], symbols[right]))
-                if new_rank is not None:
+                new_rank = rank_of[symbols[left], symbols[right]]
+                if new_rank != none:
                     heappush(candidates, new_rank * size + left)
         return symbols[:-1]
+
+
+_BYTE_TOKENS = frozenset(map(byte_token, range(256)))
