@@ -11,6 +11,7 @@ from collections.abc import Callable
 import regex
 
 from engine.tokenizer.oniguruma import FLAGS, find_spans
+from engine.tokenizer.split.ascii import ascii_twin
 from engine.tokenizer.split.step import Cut, Span
 
 # GPT-2's words: Radford et al. 2019, the encoder published with GPT-2.
@@ -83,6 +84,7 @@ class Split(Cut):
         # What `findall` gives is the answer only if the matches themselves are all that is kept.
         plain = not self._pattern.groups
         self._matches_are_pieces = behavior == "Isolated" and plain
+        self._ascii = ascii_twin(pattern) if self._matches_are_pieces else None
         self._matches_are_kept = behavior == "Removed" and invert and plain
 
     def spans(self, text: str) -> list[Span]:
@@ -90,7 +92,8 @@ class Split(Cut):
 
     def pieces(self, text: str) -> list[str]:
         if self._matches_are_pieces:
-            found: list[str] = self._pattern.findall(text)
+            pattern = self._ascii if self._ascii and text.isascii() else self._pattern
+            found: list[str] = pattern.findall(text)
             if sum(map(len, found)) == len(text) and all(found):
                 return found
         elif self._matches_are_kept:
