@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.tokenizer.models.bpe import BytePairModel
-from engine.tokenizer.models.ranks import Pair, Ranks
+from engine.tokenizer.models.ranks import MergeRanks, Pair
 from engine.tokenizer.word_cache import WordCache
 
 
@@ -71,7 +71,7 @@ def test_a_merge_of_unknown_tokens_is_an_error() -> None:
         BytePairModel({"a": 0, "b": 1}, [("a", "b")])
 
 
-class Counting(Ranks):
+class Counting(MergeRanks):
     """Ranks that count how often they are asked."""
 
     asked = 0

@@ -6,7 +6,7 @@ dropped when they come up makes a word of n symbols cost n log n.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from heapq import heapify, heappop, heappush
 from itertools import accumulate, chain, pairwise
@@ -14,7 +14,7 @@ from itertools import accumulate, chain, pairwise
 from engine.tokenizer.models.characters import DROPPED, Characters, Unknown, byte_token
 from engine.tokenizer.models.cuts import Cuts
 from engine.tokenizer.models.model import Part
-from engine.tokenizer.models.ranks import Ranks
+from engine.tokenizer.models.ranks import MergeRanks, Ranks, TokenRanks
 from engine.tokenizer.word_cache import WordCache
 
 
@@ -32,13 +32,13 @@ class BytePairModel:
     def __init__(
         self,
         vocab: Mapping[str, int],
-        merges: Sequence[Sequence[str]],
+        merges: Sequence[Sequence[str]] | TokenRanks,
         ignore_merges: bool = False,
         unknown: Unknown = DROPPED,
         prefix: str = "",
         suffix: str = "",
     ) -> None:
-        """Take merges in rank order.
+        """Take merges in rank order, or the ranks of tokens.
 
         Raise KeyError if one names a token that the vocabulary lacks, ValueError if it does not
         fit the prefix.
@@ -47,7 +47,9 @@ class BytePairModel:
         self._ignore_merges = ignore_merges
         self._unknown = unknown
         self._characters = Characters(vocab, unknown, prefix, suffix)
-        self._rank_of = Ranks(vocab, merges, prefix)
+        self._rank_of: Ranks = (
+            merges if isinstance(merges, TokenRanks) else MergeRanks(vocab, merges, prefix)
+        )
         self._piece_ids = WordCache(self._ids_of_piece)
 
     def __call__(self, word: str) -> list[int]:
@@ -125,9 +127,10 @@ class BytePairModel:
         while candidates:
             rank, i = divmod(heappop(candidates), size)
             j = after[i]
-            if rank_of[symbols[i], symbols[j]] != rank:
+            pair = symbols[i], symbols[j]
+            if rank_of[pair] != rank:
                 continue
-            symbols[i] = made[rank]
+            symbols[i] = made[pair]
             symbols[j] = None
             k = after[i] = after[j]
             before[k] = i

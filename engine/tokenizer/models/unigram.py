@@ -22,7 +22,8 @@ class UnigramModel:
     """Finds the best spelling of one word in time linear in its length (Viterbi 1967).
 
     Neighbouring unknown characters are taken together. They become the tokens of their bytes if
-    `byte_fallback` is set and all of those are known, otherwise one unknown token.
+    `byte_fallback` is set and all of those are known, otherwise one unknown token. The tokens in
+    `apart` stand for no text, whatever text spells them.
     """
 
     def __init__(
@@ -31,13 +32,16 @@ class UnigramModel:
         scores: Sequence[float],
         unk_id: int | None = None,
         byte_fallback: bool = False,
+        apart: frozenset[str] = frozenset(),
     ) -> None:
         """Take the score of each id; an `unk_id` must be one of them."""
         self.vocab = vocab
         self._scores = scores
         self._unk_id = unk_id
         self._byte_fallback = byte_fallback
-        self._unknown_score = min(scores, default=0.0) - UNKNOWN_PENALTY
+        self._apart = apart
+        open_scores = (scores[i] for token, i in vocab.items() if token not in apart)
+        self._unknown_score = min(open_scores, default=0.0) - UNKNOWN_PENALTY
         self._known = WordCache(self._look_up)
 
     def __call__(self, word: str) -> list[int]:
@@ -50,7 +54,7 @@ class UnigramModel:
         end = 0
         for piece in self._pieces(word):
             start, end = end, end + len(piece.encode())
-            token_id = self.vocab.get(piece)
+            token_id = None if piece in self._apart else self.vocab.get(piece)
             tokens = None
             if token_id is None and self._byte_fallback:
                 tokens = byte_tokens(piece, self.vocab)
@@ -118,7 +122,7 @@ class UnigramModel:
         None stands for no token at all.
         """
         token_id = self.vocab.get(text)
-        if token_id is not None:
+        if token_id is not None and text not in self._apart:
             return token_id, self._scores[token_id]
         tokens = self._sorted_tokens
         i = bisect_left(tokens, text)
