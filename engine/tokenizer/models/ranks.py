@@ -12,8 +12,9 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from itertools import chain
+from operator import add
 
 #: Two neighbouring ids; None is the border of a word, which never merges.
 Pair = tuple[int | None, int | None]
@@ -27,35 +28,14 @@ class Ranks(dict[Pair, int]):
 
     LIMIT = 1 << 18
 
-    def __init__(
-        self, vocab: Mapping[str, int], merges: Iterable[Sequence[str]], prefix: str = ""
-    ) -> None:
-        """Take merges in rank order.
-
-        Raise KeyError if one names a token that the vocabulary lacks, ValueError if a right side
-        is too short for the prefix.
-        """
+    def __init__(self, vocab: Mapping[str, int], tokens: Set[str], none: int) -> None:
         super().__init__()
-        self._vocab = vocab
-        self._prefix = prefix
-        # One list of strings: pairs would keep the garbage collector busy.
-        tokens = list(chain.from_iterable(merges))
-        self._lefts, self._rights = tokens[::2], tokens[1::2]
-        self.tokens = frozenset(tokens)
+        self.tokens = tokens
         """Every token that can be merged."""
-        if not vocab.keys() >= self.tokens:
-            raise KeyError(min(self.tokens - vocab.keys()))
-        if prefix and any(map(self._is_short, self._rights)):
-            raise ValueError(f"the right side of a merge is shorter than the prefix {prefix!r}")
-        join = self._join if prefix else add
-        self.made = list(map(vocab.__getitem__, map(join, self._lefts, self._rights)))
-        """The id of the token that the merge of each rank makes."""
-        self.none = len(self.made)
+        self.none = none
+        self.made: dict[Pair, int] = {}
         self.token_of = dict(zip(vocab.values(), vocab, strict=True))
         """The spelling of each id."""
-        # Most files list the merges in the order of their tokens' ids, so that this costs little.
-        self._in_order = sorted(range(self.none), key=self.made.__getitem__)
-        self._made_in_order = sorted(self.made)
 
     def __missing__(self, pair: Pair) -> int:
         left, right = pair
@@ -71,8 +51,62 @@ class Ranks(dict[Pair, int]):
         return rank
 
     @abstractmethod
-    def _search(self, left: str, right: str) -> int:
-        """Return the rank of two tokens; if the merge is listed twice, the later one counts."""
+    def _search(self, left: str, right: str) -> tuple[int, int | None]:
+        """Return the rank of two tokens and the id of the token they make, if they make one."""
+
+
+class TokenRanks(Ranks):
+    """The ranks of a vocabulary in which a pair has the rank of the token that it makes.
+
+    Tokens may share a rank; the leftmost pair then goes first, whichever token it makes.
+    """
+
+    def __init__(self, vocab: Mapping[str, int], ranks: Mapping[str, int]) -> None:
+        """Take the rank, from 0 up, of each token that merges or is made by merging."""
+        super().__init__(vocab, ranks.keys(), max(ranks.values(), default=-1) + 1)
+        self._vocab = vocab
+        self._ranks = ranks
+
+    def _search(self, left: str, right: str) -> tuple[int, int | None]:
+        ranks, made = self._ranks, left + right
+        if made in ranks and left in ranks and right in ranks:
+            return ranks[made], self._vocab[made]
+        return self.none, None
+
+
+class MergeRanks(Ranks):
+    """The ranks of merges that are listed in their order.
+
+    With a `prefix`, which marks tokens inside a word, the right side of a merge loses as many bytes
+    as that has.
+    """
+
+    def __init__(
+        self, vocab: Mapping[str, int], merges: Iterable[Sequence[str]], prefix: str = ""
+    ) -> None:
+        """Take merges in rank order.
+
+        Raise KeyError if one names a token that the vocabulary lacks, ValueError if a right side
+        is too short for the prefix.
+        """
+        # One list of strings: pairs would keep the garbage collector busy.
+        tokens = list(chain.from_iterable(merges))
+        self._lefts, self._rights = tokens[::2], tokens[1::2]
+        super().__init__(vocab, frozenset(tokens), len(self._lefts))
+        self._vocab = vocab
+        self._prefix = prefix
+        if not vocab.keys() >= self.tokens:
+            raise KeyError(min(self.tokens - vocab.keys()))
+        if prefix and any(map(self._is_short, self._rights)):
+            raise ValueError(f"the right side of a merge is shorter than the prefix {prefix!r}")
+        join = self._join if prefix else add
+        ids = list(map(vocab.__getitem__, map(join, self._lefts, self._rights)))
+        # Most files list the merges in the order of their tokens' ids, so that this costs little.
+        self._in_order = sorted(range(self.none), key=ids.__getitem__)
+        self._made_in_order = sorted(ids)
+
+    def _search(self, left: str, right: str) -> tuple[int, int | None]:
+        """Return what two tokens make; if the merge is listed twice, the later one counts."""
         rank = self.none
         made = self._vocab.get(self._join(left, right))
         if made is not None:
@@ -82,7 +116,7 @@ class Ranks(dict[Pair, int]):
                 candidate = self._in_order[i]
                 if self._lefts[candidate] == left and self._rights[candidate] == right:
                     rank = candidate
-        return rank
+        return rank, made
 
     def _join(self, left: str, right: str) -> str:
         if not self._prefix:
