@@ -32,7 +32,7 @@ class BytePairModel:
     def __init__(
         self,
         vocab: Mapping[str, int],
-        merges: Sequence[Sequence[str]] | TokenRanks,
+        merges: Iterable[Sequence[str]] | TokenRanks,
         ignore_merges: bool = False,
         unknown: Unknown = DROPPED,
         prefix: str = "",
