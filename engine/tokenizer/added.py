@@ -44,6 +44,16 @@ class Match:
     end: int
 
 
+#: Whether a token counts where it stands at [start, end), white space that it swallows aside.
+Allows = Callable[[AddedToken, int, int], bool]
+
+
+def every_token(token: AddedToken, start: int, end: int) -> bool:
+    """The rule of the reference: an added token counts wherever it stands."""
+    del token, start, end
+    return True
+
+
 class AddedTokens:
     """The tokens of one kind; `spell` is how their content appears in the text searched."""
 
@@ -60,10 +70,10 @@ class AddedTokens:
             for match in self.find(text)
         ]
 
-    def find(self, text: str, parse_special: bool = True) -> list[Match]:
+    def find(self, text: str, allows: Allows = every_token) -> list[Match]:
         """Return the stretches of a text in order; none is empty.
 
-        Without `parse_special` a special token is plain text wherever it stands.
+        A token that the rule does not allow is plain text, and no other begins within it.
         """
         if not self._tokens:
             return [Match(None, 0, len(text))] if text else []
@@ -72,7 +82,7 @@ class AddedTokens:
         for found in self._pattern.finditer(text):
             token = self._tokens[found[0]]
             start, end = found.span()
-            if token.special and not parse_special:
+            if not allows(token, start, end):
                 continue
             if token.single_word and not _stands_alone(text, start, end):
                 continue

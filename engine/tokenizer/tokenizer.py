@@ -11,7 +11,7 @@ import regex
 
 from engine.errors import ModelFileError, RequestError
 from engine.files import read_json
-from engine.tokenizer.added import AddedTokens
+from engine.tokenizer.added import AddedToken, AddedTokens, Allows, every_token
 from engine.tokenizer.aligned import Aligned, Encoding
 from engine.tokenizer.chat import ChatTemplate
 from engine.tokenizer.fitting import Padding, Truncation
@@ -51,7 +51,9 @@ class Tokenizer:
         self._special = {token.id for token in tokens if token.special}
         self._word_ids = WordCache(self._ids_of_word)
         self._word_encodings = WordCache(self._encoding_of_word)
-        self._chat = ChatTemplate(surroundings.chat_templates, surroundings.special_tokens, source)
+        self._chat = ChatTemplate(
+            surroundings.chat_templates, surroundings.special_tokens, source, tokens
+        )
         self.bos_id = self.token_to_id(surroundings.special_tokens.get("bos_token", ""))
         eos_id = self.token_to_id(surroundings.special_tokens.get("eos_token", ""))
         self.eos_ids = surroundings.eos_ids or (() if eos_id is None else (eos_id,))
@@ -96,7 +98,7 @@ class Tokenizer:
         false; `encode_prompt` is for texts that are not to be trusted with that.
         """
         texts = [text] if pair is None else [text, pair]
-        ids = [self._ids_of(each, parse_special) for each in texts]
+        ids = [self._ids_of(each, _rule(parse_special)) for each in texts]
         return self.post_processor(*ids, add_special_tokens=add_special_tokens)
 
     def encode_prompt(self, text: str, parse_special: bool = False) -> list[int]:
@@ -121,7 +123,7 @@ class Tokenizer:
     ) -> Encoding:
         """Return the same ids with their tokens and the characters of their text they cover."""
         texts = [text] if pair is None else [text, pair]
-        encodings = [self._encoding_of(each, parse_special) for each in texts]
+        encodings = [self._encoding_of(each, _rule(parse_special)) for each in texts]
         if truncation is not None:
             added = self.post_processor.added(len(texts)) if add_special_tokens else 0
             encodings = truncation(encodings, added)
@@ -172,24 +174,56 @@ class Tokenizer:
         self,
         messages: Sequence[Mapping[str, Any]],
         add_generation_prompt: bool = True,
-        **extra: Any,
+        **options: Any,
     ) -> str:
-        """Return a conversation as the text of the model's chat template."""
-        return self._chat.render(messages, add_generation_prompt, **extra)
+        """Return a conversation as the text of the model's chat template, as transformers does.
+
+        `tools` (JSON schemas), `documents`, `chat_template` (a name or a template's text) and
+        `continue_final_message` (true, or the name of the field to go on with) mean what they mean
+        there; any other option is a variable of the template. Raises RequestError.
+        """
+        options["add_generation_prompt"] = add_generation_prompt
+        return self._chat.render(messages, **options).text
 
     def encode_chat(
         self,
         messages: Sequence[Mapping[str, Any]],
         add_generation_prompt: bool = True,
-        **extra: Any,
+        *,
+        parse_special: bool = False,
+        **options: Any,
     ) -> list[int]:
-        """Return the ids of a conversation; it has exactly the special tokens of the template."""
-        text = self.render_chat(messages, add_generation_prompt, **extra)
-        return self.encode(text, add_special_tokens=False)
+        """Return the ids of a conversation; only its template writes control tokens, BOS included.
 
-    def _ids_of(self, text: str, parse_special: bool) -> list[int]:
+        Control tokens that stand in a message, a tool or a document are plain text there, but for
+        the marks that are not special ("<think>") in the assistant's own messages. With
+        `parse_special` they count, as in the reference. Options are those of `render_chat`.
+        """
+        options["add_generation_prompt"] = add_generation_prompt
+        if parse_special:
+            return self._ids_of(self._chat.render(messages, **options).text)
+        chat = self._chat.render_guarded(messages, **options)
+        return self._ids_of(chat.text, chat.allows)
+
+    def encode_chat_with_mask(
+        self, messages: Sequence[Mapping[str, Any]], **options: Any
+    ) -> tuple[list[int], list[int]]:
+        """Return the ids of a conversation to train on, and 1 for each that is the assistant's.
+
+        As in transformers, where the template marks the assistant's words as generation, and
+        control tokens in messages count. Options are those of `render_chat`.
+        """
+        chat = self._chat.render(messages, **{"add_generation_prompt": False, **options})
+        encoding = self.encode_with_offsets(chat.text, add_special_tokens=False)
+        mask = [
+            int(any(start < until and end > since for since, until in chat.generated))
+            for start, end in encoding.offsets
+        ]
+        return encoding.ids, mask
+
+    def _ids_of(self, text: str, allows: Allows = every_token) -> list[int]:
         ids: list[int] = []
-        for piece in self._pieces(text, parse_special):
+        for piece in self._pieces(text, allows):
             if isinstance(piece, Aligned):
                 words = self.splitter.words(piece)
                 ids += chain.from_iterable(map(self._word_ids.__getitem__, words))
@@ -197,10 +231,10 @@ class Tokenizer:
                 ids.append(piece[0])
         return ids
 
-    def _encoding_of(self, text: str, parse_special: bool) -> Encoding:
+    def _encoding_of(self, text: str, allows: Allows) -> Encoding:
         ids, tokens = [], []
         offsets: list[tuple[int, int]] = []
-        for piece in self._pieces(text, parse_special):
+        for piece in self._pieces(text, allows):
             if isinstance(piece, Aligned):
                 for word in self.splitter.aligned_words(piece):
                     inner = self._word_encodings[word.text]
@@ -214,18 +248,18 @@ class Tokenizer:
                 offsets.append(matched.span(0, len(matched.text)))
         return Encoding(ids, tokens, offsets)
 
-    def _pieces(self, text: str, parse_special: bool) -> Iterator[Aligned | tuple[int, Aligned]]:
+    def _pieces(self, text: str, allows: Allows) -> Iterator[Aligned | tuple[int, Aligned]]:
         """Yield normalised plain text, and the added tokens between as (id, what they matched)."""
         if not isinstance(text, str):
             raise RequestError(f"a text to encode must be a string, not {text!r:.60}")
         whole = Aligned.original(_LONE_SURROGATE.sub("\ufffd", text))
-        for match in self.added.find(whole.text, parse_special):
+        for match in self.added.find(whole.text, allows):
             piece = whole.slice(match.start, match.end)
             if match.id is not None:
                 yield match.id, piece
                 continue
             piece = piece.rewritten(self.normalizer)
-            for inner in self.added_normalized.find(piece.text, parse_special):
+            for inner in self.added_normalized.find(piece.text, _in_original(allows, piece)):
                 part = piece.slice(inner.start, inner.end)
                 yield part if inner.id is None else (inner.id, part)
 
@@ -250,3 +284,19 @@ class Tokenizer:
         if skip_special_tokens and token_id in self._special:
             return None
         return self._tokens.get(token_id)
+
+
+def _rule(parse_special: bool) -> Allows:
+    return every_token if parse_special else _not_special
+
+
+def _not_special(token: AddedToken, start: int, end: int) -> bool:
+    del start, end
+    return not token.special
+
+
+def _in_original(allows: Allows, piece: Aligned) -> Allows:
+    """Return a rule about places in the original text as one about places in a piece of it."""
+    if allows is every_token:
+        return allows
+    return lambda token, start, end: allows(token, *piece.span(start, end))
