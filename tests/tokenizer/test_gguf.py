@@ -103,9 +103,9 @@ def test_special_tokens_and_every_end_token_are_known() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"model": "llama"}, "'llama'"),
+        ({"model": "bert"}, "'bert'"),
         ({"model": None}, "None"),
-        ({"pre": "deepseek-v3"}, "'deepseek-v3'"),
+        ({"pre": "bloom"}, "'bloom'"),
         ({"pre": None}, "None"),
         ({"pre": ["gpt-2"]}, "gpt-2"),
         ({"tokens": [1, 2]}, "damaged"),

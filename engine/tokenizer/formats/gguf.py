@@ -1,63 +1,46 @@
-"""Reads the tokenizer in a GGUF file's metadata into stages.
+"""Reads the tokenizer in a GGUF file's metadata into the object of a tokenizer.json.
 
-GGUF names the split rule instead of spelling it out. The rules here are those of the models'
-own tokenizer.json files, which the names stand for; an unknown name is refused.
-Source: ggml's gguf specification, section tokenizer.
+Of the kinds of tokenizer.ggml.model, "gpt2" is byte-level BPE, "llama" SentencePiece's BPE, "t5"
+its Unigram, and "gemma4" BPE with merges over SentencePiece's spelling.
+Source: ggml's gguf specification, section tokenizer; llama.cpp for what a file leaves out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 from engine.errors import ModelFileError
-from engine.tokenizer.added import AddedToken
-from engine.tokenizer.aligned import Chain, Rewrite
-from engine.tokenizer.alphabet import SpellBytes
-from engine.tokenizer.decode.byte_level import ByteLevel
-from engine.tokenizer.decode.sequence import StepDecoder
-from engine.tokenizer.models.bpe import BytePairModel
-from engine.tokenizer.normalize.forms import UnicodeForm
-from engine.tokenizer.post import PostProcessor, Specials, Template, Text
-from engine.tokenizer.split.pattern import GPT2_WORDS, Split
-from engine.tokenizer.split.splitter import Splitter
-from engine.tokenizer.split.step import Rewriting
+from engine.tokenizer.formats.gguf_rules import RULES
+from engine.tokenizer.formats.parts import (
+    SPACE,
+    Definition,
+    added_token,
+    around,
+    byte_level,
+    byte_pairs,
+)
+from engine.tokenizer.formats.ranked import stages_of
+from engine.tokenizer.formats.sentencepiece import (
+    BYTE,
+    CONTROL,
+    NORMAL,
+    UNKNOWN,
+    UNUSED,
+    USER_DEFINED,
+    Model,
+    Pieces,
+    Spaces,
+    decoder,
+    definition_from_model,
+    space_normalizers,
+    stages_from_model,
+)
+from engine.tokenizer.models.ranks import TokenRanks
 from engine.tokenizer.stages import Stages, Surroundings
 
 T = TypeVar("T")
-
-# Words of cl100k (tiktoken) as Llama-3 has them; Qwen2 takes digits one by one.
-_CL100K_WORDS = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|{digits}"
-    r"| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-)
-
-_UNCHANGED = Chain()
-
-
-@dataclass(frozen=True)
-class _Rule:
-    """What the name of a split rule stands for."""
-
-    patterns: tuple[str, ...]
-    normalizer: Rewrite = _UNCHANGED
-    ignore_merges: bool = False
-    add_bos: bool = False
-
-
-_RULES = {
-    "gpt-2": _Rule((GPT2_WORDS,)),
-    "smollm": _Rule((r"\p{N}|\P{N}+", GPT2_WORDS)),
-    "llama-bpe": _Rule(
-        (_CL100K_WORDS.format(digits=r"\p{N}{1,3}"),), ignore_merges=True, add_bos=True
-    ),
-    "qwen2": _Rule((_CL100K_WORDS.format(digits=r"\p{N}"),), normalizer=UnicodeForm("NFC")),
-}
-
-# tokenizer.ggml.token_type
-_NORMAL, _CONTROL, _USER_DEFINED, _UNUSED = 1, 3, 4, 5
 
 _SPECIAL_TOKENS = {
     "bos_token": "bos_token_id",
@@ -68,6 +51,8 @@ _SPECIAL_TOKENS = {
     "mask_token": "mask_token_id",
 }
 _END_TOKENS = ("eos_token_id", "eot_token_id", "eom_token_id")
+# What llama.cpp takes where a file of SentencePiece's names no ids.
+_DEFAULT_IDS = {"unknown_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
 
 
 def read_gguf_tokenizer(path: Path) -> tuple[Stages, Surroundings]:
@@ -79,7 +64,13 @@ def read_gguf_tokenizer(path: Path) -> tuple[Stages, Surroundings]:
 
 def stages_from_metadata(metadata: Mapping[str, Any], source: str) -> tuple[Stages, Surroundings]:
     """Return the stages that GGUF metadata describe; `source` is for errors."""
-    return _Reader(metadata, source).read()
+    reader = _Reader(metadata, source)
+    return reader.stages(), reader.surroundings()
+
+
+def definition_from_metadata(metadata: Mapping[str, Any], source: str) -> Definition:
+    """Return the tokenizer that GGUF metadata describe; `source` is for errors."""
+    return _Reader(metadata, source).definition()
 
 
 class _Reader:
@@ -88,78 +79,171 @@ class _Reader:
     def __init__(self, metadata: Mapping[str, Any], source: str) -> None:
         self._metadata = metadata
         self._source = source
-        if self._ggml("model") != "gpt2":
+        self._kind = self._ggml("model")
+        if self._kind not in ("gpt2", "llama", "t5", "gemma4"):
             raise self._error(
-                f"model {self._ggml('model')!r} is not supported; 'gpt2' (byte-level BPE) is"
+                f"model {self._kind!r:.60} is not supported; 'gpt2', 'llama', 't5' and 'gemma4' are"
             )
-        name = self._ggml("pre")
-        if not isinstance(name, str) or name not in _RULES:
-            raise self._error(
-                f"pre {name!r:.60} is not a split rule known here: {', '.join(_RULES)}"
-            )
-        self._rule = _RULES[name]
         self._tokens = self._list("tokens", str)
-        self._kinds = [_NORMAL] * len(self._tokens)
+        self._kinds = [NORMAL] * len(self._tokens)
         if self._ggml("token_type") is not None:
             self._kinds = self._list("token_type", int)
         if len(self._kinds) != len(self._tokens):
             raise self._error("token_type is damaged: it must have as many items as tokens")
 
-    def read(self) -> tuple[Stages, Surroundings]:
-        known = list(enumerate(zip(self._tokens, self._kinds, strict=True)))
-        stages = Stages(
-            added_tokens=tuple(
-                AddedToken(id=i, content=token, special=kind == _CONTROL, normalized=False)
-                for i, (token, kind) in known
-                if token and kind in (_CONTROL, _USER_DEFINED)
-            ),
-            normalizer=self._rule.normalizer,
-            splitter=Splitter([*map(Split, self._rule.patterns), Rewriting(SpellBytes())]),
-            model=self._model({token: i for i, (token, kind) in known if kind != _UNUSED}),
-            post_processor=PostProcessor(
-                [
-                    self._template(
-                        self._end("bos_token_id", "add_bos_token", self._rule.add_bos),
-                        self._end("eos_token_id", "add_eos_token", False),
-                    )
-                ]
-            ),
-            decoder=StepDecoder([ByteLevel()]),
-        )
+    def stages(self) -> Stages:
+        definition = self.definition()
+        if self._kind == "t5":
+            return stages_from_model(self._sentencepiece(), definition, self._source)
+        try:
+            return stages_of(definition, self._source)
+        except KeyError as error:
+            raise self._error(f"merges are damaged ({error})") from error
+
+    def definition(self) -> Definition:
+        match self._kind:
+            case "gpt2":
+                return self._gpt2()
+            case "gemma4":
+                return self._gemma4()
+            case "t5":
+                return self._t5()
+        return self._llama()
+
+    def surroundings(self) -> Surroundings:
         ids = {name: self._id(key) for name, key in _SPECIAL_TOKENS.items()}
         template = self._metadata.get("tokenizer.chat_template")
-        surroundings = Surroundings(
+        return Surroundings(
             special_tokens={name: self._tokens[i] for name, i in ids.items() if i is not None},
             chat_templates={"default": template} if isinstance(template, str) else {},
             eos_ids=tuple(
                 dict.fromkeys(i for key in _END_TOKENS if (i := self._id(key)) is not None)
             ),
         )
-        return stages, surroundings
 
-    def _model(self, vocab: Mapping[str, int]) -> BytePairModel:
-        try:
-            merges = [_merge(line) for line in self._list("merges", str)]
-            return BytePairModel(vocab, merges, self._rule.ignore_merges)
-        except (KeyError, ValueError) as error:
-            raise self._error(f"merges are damaged ({error})") from error
+    # -- one kind of tokenizer each ----------------------------------------------------------------
 
-    @staticmethod
-    def _template(before: tuple[Specials, ...], after: tuple[Specials, ...]) -> Template:
-        """Return the template that puts the same tokens around each text."""
-        return Template(
-            (*before, Text(0), *after), (*before, Text(0), *after, *before, Text(1), *after)
+    def _gpt2(self) -> Definition:
+        name = self._ggml("pre")
+        if not isinstance(name, str) or name not in RULES:
+            raise self._error(
+                f"pre {name!r:.60} is not a split rule known here: {', '.join(RULES)}"
+            )
+        rule = RULES[name]
+        return byte_level(
+            byte_pairs(self._vocab(), self._merges(), ignore_merges=rule.ignore_merges),
+            rule.splits,
+            form=rule.form,
+            added_tokens=self._added_tokens(),
+            post_processor=self._around(rule.add_bos, False),
         )
 
-    def _end(self, key: str, switch: str, default: bool) -> tuple[Specials, ...]:
+    def _gemma4(self) -> Definition:
+        """Return Gemma 4's: as Gemma 3's tokenizer.json, and BOS whatever the file says."""
+        unknown = self._id("unknown_token_id")
+        return {
+            **byte_level({}, []),
+            "added_tokens": self._added_tokens(),
+            "normalizer": {
+                "type": "Sequence",
+                "normalizers": space_normalizers(
+                    Spaces(add_dummy_prefix=False, remove_extra=False)
+                ),
+            },
+            "post_processor": around(self._end("bos_token_id", "add_bos_token", True)),
+            "decoder": decoder(byte_fallback=True, strip=False),
+            "model": byte_pairs(
+                self._vocab(),
+                self._merges(),
+                unk_token=None if unknown is None else self._tokens[unknown],
+                fuse_unk=True,
+                byte_fallback=True,
+            ),
+        }
+
+    def _llama(self) -> Definition:
+        """Return SentencePiece's BPE as transformers has it: user-defined tokens are added ones.
+
+        Their spaces are written as such in GGUF. Runs of nothing else are pieces that merge before
+        all others, the longest first, as in Gemma's tokenizer.json.
+        """
+        model = self._sentencepiece()
+        pieces = model.pieces
+        definition = definition_from_model(model, self._source, post_processor=self._around(True))
+        runs = [text for _, text in pieces.of(USER_DEFINED) if not text.strip(SPACE)]
+        ranks = {text: i for i, text in enumerate(sorted(runs, key=len, reverse=True))}
+        ranks |= {text: len(runs) + rank for text, rank in pieces.ranks().items()}
+        definition["model"]["merges"] = TokenRanks(definition["model"]["vocab"], ranks)
+        return definition
+
+    def _t5(self) -> Definition:
+        return definition_from_model(
+            self._sentencepiece(), self._source, post_processor=self._around(False, True)
+        )
+
+    def _sentencepiece(self) -> Model:
+        """Return the SentencePiece model that the file was made from."""
+        scores = self._list("scores", float)
+        if len(scores) != len(self._tokens):
+            raise self._error("scores are damaged: there must be as many as tokens")
+        unknown = self._id("unknown_token_id")
+        kinds = [CONTROL if kind == UNKNOWN else kind for kind in self._kinds]
+        if unknown is not None:
+            kinds[unknown] = UNKNOWN
+        charsmap = self._ggml("precompiled_charsmap")
+        try:
+            return Model(
+                pieces=Pieces(list(map(_unescaped, self._tokens, kinds)), scores, kinds),
+                is_unigram=self._kind == "t5",
+                byte_fallback=BYTE in kinds,
+                spaces=Spaces(
+                    add_dummy_prefix=bool(self._ggml("add_space_prefix", True)),
+                    remove_extra=bool(self._ggml("remove_extra_whitespaces", False)),
+                    at_end=bool(self._ggml("treat_whitespace_as_suffix", False)),
+                ),
+                charsmap=bytes(byte & 0xFF for byte in charsmap or []),
+            )
+        except (TypeError, ValueError) as error:
+            raise self._error(f"entries are damaged ({error})") from error
+
+    # -- parts -------------------------------------------------------------------------------------
+
+    def _vocab(self) -> dict[str, int]:
+        known = enumerate(zip(self._tokens, self._kinds, strict=True))
+        return {token: i for i, (token, kind) in known if kind != UNUSED}
+
+    def _merges(self) -> list[list[str]]:
+        merges = list(map(_merge, self._list("merges", str)))
+        if not all(map(all, merges)):
+            raise self._error("merges are damaged (one is no pair of tokens)")
+        return merges
+
+    def _added_tokens(self) -> list[Definition]:
+        known = enumerate(zip(self._tokens, self._kinds, strict=True))
+        return [
+            added_token(i, token, special=kind == CONTROL)
+            for i, (token, kind) in known
+            if token and kind in (CONTROL, USER_DEFINED)
+        ]
+
+    def _around(self, add_bos: bool, add_eos: bool = False) -> Definition | None:
+        """Return the post-processor; the two say what holds where the file says nothing."""
+        return around(
+            self._end("bos_token_id", "add_bos_token", add_bos),
+            self._end("eos_token_id", "add_eos_token", add_eos),
+        )
+
+    def _end(self, key: str, switch: str, default: bool) -> list[tuple[int, str]]:
         """Return the token that stands at one end of every text, if the file wants one."""
         token_id = self._id(key)
         if token_id is None or not self._metadata.get(f"tokenizer.ggml.{switch}", default):
-            return ()
-        return (Specials((token_id,), (self._tokens[token_id],)),)
+            return []
+        return [(token_id, self._tokens[token_id])]
 
     def _id(self, key: str) -> int | None:
         token_id = self._ggml(key)
+        if token_id is None and self._kind in ("llama", "t5") and key in _DEFAULT_IDS:
+            return _DEFAULT_IDS[key] if _DEFAULT_IDS[key] < len(self._tokens) else None
         if token_id is None:
             return None
         if type(token_id) is not int or not 0 <= token_id < len(self._tokens):
@@ -168,17 +252,23 @@ class _Reader:
 
     def _list(self, key: str, of: type[T]) -> list[T]:
         values = self._ggml(key)
-        if not isinstance(values, list) or not all(isinstance(value, of) for value in values):
+        if not isinstance(values, list) or not {of} >= set(map(type, values)):
             raise self._error(f"{key} is damaged or missing: it must be a list of {of.__name__}")
         return values
 
-    def _ggml(self, key: str) -> Any:
-        return self._metadata.get(f"tokenizer.ggml.{key}")
+    def _ggml(self, key: str, default: Any = None) -> Any:
+        return self._metadata.get(f"tokenizer.ggml.{key}", default)
 
     def _error(self, problem: str) -> ModelFileError:
         return ModelFileError(f"{self._source}: tokenizer.ggml.{problem}")
 
 
-def _merge(line: str) -> tuple[str, str]:
-    left, right = line.split(" ")
-    return left, right
+def _unescaped(token: str, kind: int) -> str:
+    """Return a token as SentencePiece has it: GGUF writes the spaces of user-defined ones."""
+    return token.replace(" ", SPACE) if kind == USER_DEFINED and not token.strip(" ") else token
+
+
+def _merge(line: str) -> list[str]:
+    """Return the two parts of a merge; the first may itself begin with a space."""
+    left, _, right = line[1:].partition(" ")
+    return [line[:1] + left, right]

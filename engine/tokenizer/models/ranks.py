@@ -23,7 +23,7 @@ Pair = tuple[int | None, int | None]
 class Ranks(dict[Pair, int]):
     """The rank of each pair of ids met lately; `none` for a pair that does not merge.
 
-    `made` holds the id of the token that such a pair makes, once its rank was asked for.
+    `made` holds the id of the token that a pair makes, once its rank was asked for.
     """
 
     LIMIT = 1 << 18
@@ -43,16 +43,15 @@ class Ranks(dict[Pair, int]):
             return self.none
         if len(self) >= self.LIMIT:
             self.clear()
-            self.made.clear()
-        rank, made = self._search(self.token_of[left], self.token_of[right])
-        self[pair] = rank
-        if made is not None:
-            self.made[pair] = made
-        return rank
+        self[pair] = self.none
+        found = self._search(self.token_of[left], self.token_of[right])
+        if found is not None:
+            self[pair], self.made[pair] = found
+        return self[pair]
 
     @abstractmethod
-    def _search(self, left: str, right: str) -> tuple[int, int | None]:
-        """Return the rank of two tokens and the id of the token they make, if they make one."""
+    def _search(self, left: str, right: str) -> tuple[int, int] | None:
+        """Return the rank of two tokens and the id of the token they make, if they merge."""
 
 
 class TokenRanks(Ranks):
@@ -65,13 +64,13 @@ class TokenRanks(Ranks):
         """Take the rank, from 0 up, of each token that merges or is made by merging."""
         super().__init__(vocab, ranks.keys(), max(ranks.values(), default=-1) + 1)
         self._vocab = vocab
-        self._ranks = ranks
+        self.ranks = ranks
 
-    def _search(self, left: str, right: str) -> tuple[int, int | None]:
-        ranks, made = self._ranks, left + right
+    def _search(self, left: str, right: str) -> tuple[int, int] | None:
+        ranks, made = self.ranks, left + right
         if made in ranks and left in ranks and right in ranks:
             return ranks[made], self._vocab[made]
-        return self.none, None
+        return None
 
 
 class MergeRanks(Ranks):
@@ -105,18 +104,19 @@ class MergeRanks(Ranks):
         self._in_order = sorted(range(self.none), key=ids.__getitem__)
         self._made_in_order = sorted(ids)
 
-    def _search(self, left: str, right: str) -> tuple[int, int | None]:
+    def _search(self, left: str, right: str) -> tuple[int, int] | None:
         """Return what two tokens make; if the merge is listed twice, the later one counts."""
-        rank = self.none
         made = self._vocab.get(self._join(left, right))
-        if made is not None:
-            for i in range(bisect_left(self._made_in_order, made), self.none):
-                if self._made_in_order[i] != made:
-                    break
-                candidate = self._in_order[i]
-                if self._lefts[candidate] == left and self._rights[candidate] == right:
-                    rank = candidate
-        return rank, made
+        if made is None:
+            return None
+        rank = None
+        for i in range(bisect_left(self._made_in_order, made), self.none):
+            if self._made_in_order[i] != made:
+                break
+            candidate = self._in_order[i]
+            if self._lefts[candidate] == left and self._rights[candidate] == right:
+                rank = candidate
+        return None if rank is None else (rank, made)
 
     def _join(self, left: str, right: str) -> str:
         if not self._prefix:

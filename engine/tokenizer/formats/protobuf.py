@@ -1,0 +1,58 @@
+"""Reads the wire format of Protocol Buffers: fields by number, nothing beyond the end of the file.
+
+Source: the encoding as the Protocol Buffers documentation defines it.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+
+#: A field's number and its value: a number, eight or four bytes, or any number of bytes.
+Field = tuple[int, int | bytes]
+
+_VARINT, _EIGHT_BYTES, _LENGTH, _FOUR_BYTES = 0, 1, 2, 5
+_SIZES = {_EIGHT_BYTES: 8, _FOUR_BYTES: 4}
+_LONGEST_VARINT = 10
+
+
+def fields(message: bytes) -> Iterator[Field]:
+    """Yield the fields of a message in their order; raise ValueError where it is damaged."""
+    at = 0
+    while at < len(message):
+        key, at = _varint(message, at)
+        number, kind = key >> 3, key & 7
+        if kind == _VARINT:
+            value, at = _varint(message, at)
+            yield number, value
+            continue
+        if kind == _LENGTH:
+            size, at = _varint(message, at)
+        elif kind in _SIZES:
+            size = _SIZES[kind]
+        else:
+            raise ValueError(f"byte {at} begins a field of the unknown kind {kind}")
+        if number == 0 or size > len(message) - at:
+            raise ValueError(f"the field {number} at byte {at} reaches past the end")
+        yield number, message[at : at + size]
+        at += size
+
+
+def _varint(message: bytes, at: int) -> tuple[int, int]:
+    """Return the number at a place, and the place behind it."""
+    value = 0
+    for i, byte in enumerate(message[at : at + _LONGEST_VARINT]):
+        value |= (byte & 0x7F) << (7 * i)
+        if byte < 0x80:
+            return value, at + i + 1
+    raise ValueError(f"the number at byte {at} does not end")
+
+
+def signed(value: int) -> int:
+    """Return a number whose field may be negative (int32)."""
+    return value - (1 << 64) if value >> 63 else value
+
+
+def floating(value: bytes) -> float:
+    """Return the number that four bytes hold."""
+    return float(struct.unpack("<f", value)[0])
