@@ -6,7 +6,7 @@ Source: the format as the tokenizers library 0.23 reads it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import repeat
 from math import isfinite
 from typing import Any, TypeVar
@@ -61,11 +61,14 @@ class _Fields:
         value = self._left.pop(name, None)
         if value is None:
             return default
-        if kind is float and type(value) is int:
-            value = float(value)
         if type(value) is not kind:
             raise self.damage(name, f"{value!r:.60} stands where a {kind.__name__} must")
         return value
+
+    def take_number(self, name: str, default: float) -> float:
+        """Return a field that may be written with a point or without."""
+        is_whole = type(self._left.get(name)) is int
+        return self.take(name, int if is_whole else float, default)
 
     def need(self, name: str, kind: type[T]) -> T:
         """Return a field that must be there."""
@@ -105,7 +108,7 @@ class _Fields:
 
 
 def _byte_pair_model(fields: _Fields) -> BytePairModel:
-    if fields.take("dropout", float, 0.0) != 0.0:
+    if fields.take_number("dropout", 0) != 0:
         raise ModelFileError(
             f"{fields.source}: the BPE model's dropout is not supported: its ids would be random"
         )
@@ -128,18 +131,21 @@ def _byte_pair_model(fields: _Fields) -> BytePairModel:
         raise fields.damage("merges", error) from error
 
 
-def _pairs(merges: list[Any]) -> list[list[str]]:
+def _pairs(merges: list[Any]) -> Iterable[Sequence[str]]:
     """Return merges as pairs; files spell them so or as "left right".
 
     Raise TypeError or ValueError if they are neither.
     """
     if set(map(type, merges)) == {str}:
-        # A file made from GPT-2's merges.txt may still have its first line.
-        merges = [merge for merge in merges if not merge.startswith("#version")]
-        merges = list(map(str.split, merges, repeat(" ")))
-    if not set(map(type, merges)) <= {list} or not set(map(len, merges)) <= {2}:
-        raise ValueError("an entry is not a pair of tokens")
-    return merges
+        if "#version" in "".join(merges):
+            # A file made from GPT-2's merges.txt may still have its first line.
+            merges = [merge for merge in merges if not merge.startswith("#version")]
+        if set(map(str.count, merges, repeat(" "))) <= {1}:
+            tokens = " ".join(merges).split(" ")
+            return zip(tokens[::2], tokens[1::2], strict=False)
+    elif set(map(type, merges)) <= {list} and set(map(len, merges)) <= {2}:
+        return merges
+    raise ValueError("an entry is not a pair of tokens")
 
 
 def _unigram_model(fields: _Fields) -> UnigramModel:
@@ -149,15 +155,21 @@ def _unigram_model(fields: _Fields) -> UnigramModel:
         raise fields.damage("vocab", "an entry is not a token with its score")
     tokens, scores = [token for token, _ in entries], [score for _, score in entries]
     fields.check_text("vocab", tokens)
-    if not set(map(type, scores)) <= {int, float} or not all(map(isfinite, scores)):
+    if not set(map(type, scores)) <= {int, float}:
         raise fields.damage("vocab", "a score is not a number")
+    try:
+        scores = list(map(float, scores))
+    except OverflowError as error:
+        raise fields.damage("vocab", error) from error
+    if not all(map(isfinite, scores)):
+        raise fields.damage("vocab", "a score is not finite")
     vocab = {token: i for i, token in enumerate(tokens)}
     if len(vocab) < len(tokens):
         raise fields.damage("vocab", "a token is listed twice")
     if unk_id is not None and not 0 <= unk_id < len(tokens):
         raise fields.damage("unk_id", f"{unk_id} is not the place of a token")
     byte_fallback = fields.take("byte_fallback", bool, False)
-    return UnigramModel(vocab, list(map(float, scores)), unk_id, byte_fallback)
+    return UnigramModel(vocab, scores, unk_id, byte_fallback)
 
 
 def _word_piece_model(fields: _Fields) -> WordPieceModel:

@@ -1,7 +1,7 @@
 """Byte-pair encoding: merges the symbols of one word, lowest merge rank first, leftmost on ties.
 
 Source: Sennrich et al. 2016, section 3.2. One heap of candidate pairs whose stale entries are
-dropped when they come up makes a word of n symbols cost n log n.
+dropped when they come up makes a long word of n symbols cost n log n.
 """
 
 from __future__ import annotations
@@ -26,8 +26,10 @@ class BytePairModel:
     pieces first, and what was worked out for a piece is kept.
     """
 
-    #: A word of fewer characters is merged at once: whoever asks keeps the results by word.
+    #: A word of so many characters is not cut: whoever asks keeps the results by word.
     SHORT = 32
+    #: For so many symbols it takes longer to keep a heap than to look at all pairs each time.
+    FEW = 64
 
     def __init__(
         self,
@@ -106,8 +108,24 @@ class BytePairModel:
         return tuple(chain.from_iterable(map(self._piece_ids.__getitem__, finer)))
 
     def _merged(self, word: str) -> list[int]:
-        merged = self._merge(self._characters.ids(word))
-        return [token_id for token_id in merged if token_id is not None]
+        ids = self._characters.ids(word)
+        if len(ids) <= self.FEW:
+            return self._merge_few(ids)
+        return [token_id for token_id in self._merge(ids) if token_id is not None]
+
+    def _merge_few(self, ids: list[int]) -> list[int]:
+        """Merge as `_merge` does, by looking at all pairs each time."""
+        rank_of, made, none = self._rank_of, self._rank_of.made, self._rank_of.none
+        ranks = [rank_of[pair] for pair in pairwise(ids)]
+        while ranks and (rank := min(ranks)) != none:
+            i = ranks.index(rank)
+            ids[i] = made[ids[i], ids[i + 1]]
+            del ids[i + 1], ranks[i]
+            if i:
+                ranks[i - 1] = rank_of[ids[i - 1], ids[i]]
+            if i < len(ranks):
+                ranks[i] = rank_of[ids[i], ids[i + 1]]
+        return ids
 
     def _merge(self, ids: list[int]) -> Sequence[int | None]:
         """Merge until no neighbouring pair has a rank; what was merged to its left is None."""
