@@ -163,8 +163,8 @@ _ENDINGS = (
         "shows the markers of turns in the answer",
         "openvinotoolkit/model_server#4168",
         _ENGINE,
-        "self.tokenizer.stream(skip_special_tokens=True)",
-        "self.tokenizer.stream(skip_special_tokens=False)",
+        "self.tokenizer.stream(skip_special_tokens=True, after=prompt)",
+        "self.tokenizer.stream(skip_special_tokens=False, after=prompt)",
         "stopping.text",
     ),
     decision(

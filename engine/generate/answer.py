@@ -55,9 +55,11 @@ class AnswerText:
     is no text at all.
     """
 
-    def __init__(self, detokenizer: TokenStream | None, stops: Sequence[str]) -> None:
+    def __init__(
+        self, detokenizer: TokenStream | None, stops: Sequence[str], include_stop: bool = False
+    ) -> None:
         self._detokenizer = detokenizer
-        self._matcher = StopMatcher(stops)
+        self._matcher = StopMatcher(stops, include_stop)
 
     @property
     def stopped(self) -> bool:

@@ -151,7 +151,7 @@ class Engine:
         """
         params = params or SamplingParams()
         ids = self.encode(prompt, parse_special)
-        return self._pieces(ids, params, self._answer_text(params))
+        return self._pieces(ids, params, self._answer_text(ids, params))
 
     def _pieces(
         self, ids: list[int], params: SamplingParams, answer: AnswerText
@@ -176,9 +176,10 @@ class Engine:
             if final:
                 return
 
-    def _answer_text(self, params: SamplingParams) -> AnswerText:
+    def _answer_text(self, prompt: Sequence[int], params: SamplingParams) -> AnswerText:
         if self.has_tokenizer:
-            return AnswerText(self.tokenizer.stream(skip_special_tokens=True), params.stop)
+            text = self.tokenizer.stream(skip_special_tokens=True, after=prompt)
+            return AnswerText(text, params.stop, params.include_stop_str_in_output)
         if params.stop:
             raise RequestError(
                 f"{self.checkpoint.path} has no tokenizer.json, so stop strings cannot be found; "

@@ -19,7 +19,7 @@ class SamplingParams:
     by it, then cut to the `top_k` largest (and all that equal the last of them), the nucleus of
     mass `top_p`, and the tokens at least `min_p` times as likely as the best; None leaves a cut
     out, and so do 0 and -1 for `top_k`. A `seed` makes the draw repeatable.
-    `stop` strings are not part of the text; `stop_token_ids` add to the model's own end tokens,
+    `stop` strings are not part of the text unless `include_stop_str_in_output` asks for it; `stop_token_ids` add to the model's own end tokens,
     which `ignore_eos` switches off. `logprobs` n records the chosen token's log-probability and the
     n most likely ones', of the model's own distribution, before temperature and cuts.
     """
@@ -34,6 +34,7 @@ class SamplingParams:
     stop_token_ids: Sequence[int] = ()
     logprobs: int | None = None
     ignore_eos: bool = False
+    include_stop_str_in_output: bool = False
 
     def __post_init__(self) -> None:
         stop = (self.stop,) if isinstance(self.stop, str) else _items("stop", self.stop)
@@ -60,10 +61,8 @@ class SamplingParams:
             _require(self.seed < 2**63, f"seed must be below 2^63, got {self.seed!r:.60}")
         if self.logprobs is not None:
             _integer("logprobs", self.logprobs, least=0)
-        _require(
-            isinstance(self.ignore_eos, bool),
-            f"ignore_eos must be true or false, got {self.ignore_eos!r:.60}",
-        )
+        _boolean("ignore_eos", self.ignore_eos)
+        _boolean("include_stop_str_in_output", self.include_stop_str_in_output)
 
 
 def _require(condition: bool, message: str) -> None:
@@ -85,6 +84,10 @@ def _integer(name: str, value: Any, least: int) -> None:
         whole and value >= least,
         f"{name} must be a whole number of at least {least}, got {value!r:.60}",
     )
+
+
+def _boolean(name: str, value: Any) -> None:
+    _require(isinstance(value, bool), f"{name} must be true or false, got {value!r:.60}")
 
 
 def _number(name: str, value: Any, range_: str, fits: Callable[[Any], bool]) -> None:

@@ -15,15 +15,16 @@ from engine.matching import Progress
 class StopMatcher:
     """Passes text through until a stop string; neither it nor any beginning of it gets out.
 
-    `matched` says whether one was found.
+    With `include` it does once it is complete. `matched` says whether one was found.
     """
 
-    def __init__(self, stops: Sequence[str]) -> None:
+    def __init__(self, stops: Sequence[str], include: bool = False) -> None:
         """Raise RequestError if a stop string is empty."""
         if not all(stops):
             raise RequestError("a stop string must not be empty")
         # The longest first, so that of the matches that end together the earliest start wins.
         self._stops = [Progress(stop) for stop in sorted(set(stops), key=lambda s: (-len(s), s))]
+        self._include = include
         self._held = ""
         self.matched = False
 
@@ -37,7 +38,7 @@ class StopMatcher:
             if found := [stop.size for stop in self._stops if stop.completes_with(character)]:
                 self.matched = True
                 self._held = ""
-                return held[: end - found[0]]
+                return held[: end if self._include else end - found[0]]
         safe = len(held) - max((stop.seen for stop in self._stops), default=0)
         self._held = held[safe:]
         return held[:safe]

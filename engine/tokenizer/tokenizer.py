@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from engine.files import read_json
 from engine.tokenizer.added import AddedToken, AddedTokens, Allows, every_token
 from engine.tokenizer.aligned import Aligned, Encoding
 from engine.tokenizer.chat import ChatTemplate
+from engine.tokenizer.decode.ids import IdDecoder
 from engine.tokenizer.fitting import Padding, Truncation
 from engine.tokenizer.formats.definition import stages_from_json
 from engine.tokenizer.formats.gguf import read_gguf_tokenizer
@@ -49,6 +51,10 @@ class Tokenizer:
         self._ids = {**self.model.vocab, **{token.content: token.id for token in tokens}}
         self._tokens = {token_id: token for token, token_id in self._ids.items()}
         self._special = {token.id for token in tokens if token.special}
+        self._decoders = [
+            IdDecoder(partial(self._spelled, skip_special_tokens=skip), self.decoder)
+            for skip in (False, True)
+        ]
         self._word_ids = WordCache(self._ids_of_word)
         self._word_encodings = WordCache(self._encoding_of_word)
         self._chat = ChatTemplate(
@@ -161,13 +167,18 @@ class Tokenizer:
 
         Invalid UTF-8 becomes U+FFFD. Only tokens that the file calls special are skipped.
         """
-        tokens = (self._spelled(token_id, skip_special_tokens) for token_id in ids)
-        return self.decoder(token for token in tokens if token is not None)
+        return self._decoders[bool(skip_special_tokens)](ids)
 
-    def stream(self, skip_special_tokens: bool = False) -> TokenStream:
-        """Return a stream whose texts add up to `decode` of the ids pushed."""
+    def stream(
+        self, skip_special_tokens: bool = False, *, after: Iterable[int] = ()
+    ) -> TokenStream:
+        """Return a stream whose texts add up to `decode` of the ids pushed.
+
+        With `after`, the ids of a prompt, they add up to what those pushed add to its text: all of
+        decode(after + ids) but what it begins with in common with decode(after).
+        """
         return TokenStream(
-            lambda token_id: self._spelled(token_id, skip_special_tokens), self.decoder.stream()
+            lambda token_id: self._spelled(token_id, skip_special_tokens), self.decoder, after
         )
 
     def render_chat(

@@ -125,7 +125,7 @@ def _specials_shown(patch: Patch) -> None:
     patch.setattr(
         Engine,
         "_answer_text",
-        lambda self, params: AnswerText(self.tokenizer.stream(False), params.stop),
+        lambda self, prompt, params: AnswerText(self.tokenizer.stream(False), params.stop),
     )
 
 

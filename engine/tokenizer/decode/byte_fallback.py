@@ -34,7 +34,7 @@ class ByteFallback:
         out: list[str] = []
         for is_bytes, run in groupby(tokens, lambda token: _BYTE.fullmatch(token) is not None):
             if is_bytes:
-                out += _texts(b"".join(map(byte_of, run)))
+                out += texts_of(b"".join(map(byte_of, run)))
             else:
                 out += run
         return out
@@ -43,7 +43,8 @@ class ByteFallback:
         return _ByteFallbackFlow()
 
 
-def _texts(run: bytes) -> list[str]:
+def texts_of(run: bytes) -> list[str]:
+    """Return what becomes of the bytes of neighbouring tokens."""
     try:
         return [run.decode()]
     except UnicodeDecodeError:

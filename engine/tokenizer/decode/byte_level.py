@@ -7,12 +7,11 @@ bytes that are no UTF-8 are U+FFFD.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from engine.tokenizer.alphabet import CHARACTERS, bytes_of
 from engine.tokenizer.decode.decoder import Flow, Piece
 from engine.tokenizer.decode.utf8 import Utf8Stream
-from engine.tokenizer.word_cache import WordCache
 
 _ALPHABET = frozenset(CHARACTERS)
 _SPELL_THEMSELVES = re.compile("[!-~]*")
@@ -21,11 +20,14 @@ _SPELL_THEMSELVES = re.compile("[!-~]*")
 class ByteLevel:
     """Joins the bytes of all tokens into one."""
 
-    def __init__(self) -> None:
-        self._bytes = WordCache(bytes_of)
-
     def __call__(self, tokens: list[str]) -> list[str]:
-        return [b"".join(map(self._bytes.__getitem__, tokens)).decode("utf-8", errors="replace")]
+        return self.joined(map(self.prepared, tokens))
+
+    def prepared(self, token: str) -> bytes:
+        return bytes_of(token)
+
+    def joined(self, prepared: Iterable[bytes]) -> list[str]:
+        return [b"".join(prepared).decode("utf-8", errors="replace")]
 
     def flow(self) -> Flow:
         return _ByteLevelFlow()

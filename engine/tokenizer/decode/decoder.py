@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Protocol
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol
 
 
 class TextStream(Protocol):
@@ -22,8 +22,17 @@ class Decoder(Protocol):
     def __call__(self, tokens: Iterable[str]) -> str:
         """Return the text of the whole sequence."""
 
-    def stream(self) -> TextStream:
-        """Return a stream whose texts add up to what the whole sequence gives."""
+    def prepared(self, token: str) -> Any:
+        """Return what of a token can be worked out once and for all; it is never None."""
+
+    def join(self, prepared: Sequence[Any]) -> str:
+        """Return the text of the whole sequence, of tokens that were `prepared`."""
+
+    def stream(self, after: Sequence[str] = ()) -> TextStream:
+        """Return a stream whose texts add up to what the whole sequence gives.
+
+        It is as if the tokens `after` had been pushed already, and their text taken.
+        """
 
 
 #: A piece of a token, and whether the token ends with it.

@@ -14,29 +14,48 @@ A text spans tokens once a step has made one of all of them: Fuse or ByteLevel.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from typing import Any, Protocol
 
-from engine.tokenizer.decode.byte_fallback import ByteFallback, byte_of
+from engine.tokenizer.decode.byte_fallback import ByteFallback, byte_of, texts_of
+from engine.tokenizer.decode.byte_level import ByteLevel
 from engine.tokenizer.decode.decoder import Flow, Piece, Step, TextStream, through
 from engine.tokenizer.decode.steps import Each, Fuse
-from engine.tokenizer.word_cache import WordCache
+
+
+class Beginning(Protocol):
+    """What is done to tokens first: the part for each of them, and the part for all."""
+
+    def prepared(self, token: str) -> Any:
+        """Return what of a token can be worked out once and for all."""
+
+    def joined(self, prepared: Sequence[Any]) -> list[str]:
+        """Return the list of tokens that the prepared ones become."""
 
 
 class StepDecoder:
     """The decoder of some steps; without any, the tokens are put side by side."""
 
-    def __init__(self, steps: Sequence[Step]) -> None:
+    def __init__(self, steps: Iterable[Step]) -> None:
         self._steps = _with_rules_joined(steps)
-        self._whole = _with_bytes_joined(self._steps)
+        self._beginning, self._rest = _begun(self._steps)
+        self.prepared = self._beginning.prepared
 
     def __call__(self, tokens: Iterable[str]) -> str:
-        now = list(tokens)
-        for step in self._whole:
-            now = step(now)
-        return "".join(now)
+        return self.join([self.prepared(token) for token in tokens])
 
-    def stream(self) -> TextStream:
-        return _StepStream([step.flow() for step in self._steps])
+    def join(self, prepared: Sequence[Any]) -> str:
+        tokens = self._beginning.joined(prepared)
+        for step in self._rest:
+            tokens = step(tokens)
+        return "".join(tokens)
+
+    def stream(self, after: Sequence[str] = ()) -> TextStream:
+        stream = _StepStream([step.flow() for step in self._steps])
+        for token in after:
+            stream.push(token)
+        return stream
 
 
 class _StepStream:
@@ -63,13 +82,18 @@ def _with_rules_joined(steps: Iterable[Step]) -> list[Step]:
     return joined
 
 
-def _with_bytes_joined(steps: Sequence[Step]) -> list[Callable[[list[str]], list[str]]]:
+def _begun(steps: Sequence[Step]) -> tuple[Beginning, Sequence[Step]]:
+    """Return the steps with those at the beginning made one that does most of its work once."""
     match steps:
-        case [Each() as each, ByteFallback(), Fuse(), *rest]:
-            return [_JoinedBytes(each), *rest]
+        case [ByteLevel() as step, *rest]:
+            return step, rest
         case [ByteFallback(), Fuse(), *rest]:
-            return [_JoinedBytes(Each([])), *rest]
-    return list(steps)
+            return _JoinedBytes(Each([])), rest
+        case [Each() as each, ByteFallback(), Fuse(), *rest]:
+            return _JoinedBytes(each), rest
+        case [Each() as each, *rest]:
+            return each, rest
+    return Each([]), steps
 
 
 class _JoinedBytes:
@@ -79,17 +103,24 @@ class _JoinedBytes:
     """
 
     def __init__(self, each: Each) -> None:
-        self._steps = (each, ByteFallback(), Fuse())
-        self._bytes = WordCache(lambda token: _bytes_of(each.made_of[token]))
+        self._each = each
 
-    def __call__(self, tokens: list[str]) -> list[str]:
+    def prepared(self, token: str) -> bytes:
+        token = self._each.prepared(token)
+        byte = byte_of(token)
+        return _Byte(byte) if byte else token.encode()
+
+    def joined(self, prepared: Sequence[bytes]) -> list[str]:
         try:
-            return [b"".join(map(self._bytes.__getitem__, tokens)).decode()]
+            return [b"".join(prepared).decode()]
         except UnicodeDecodeError:
-            for step in self._steps:
-                tokens = step(tokens)
-            return tokens
+            runs = groupby(prepared, type)
+            return ["".join(_text(kind is _Byte, b"".join(run)) for kind, run in runs)]
 
 
-def _bytes_of(token: str) -> bytes:
-    return byte_of(token) or token.encode()
+class _Byte(bytes):
+    """The byte of a byte token, as against the UTF-8 of a text."""
+
+
+def _text(is_run: bool, data: bytes) -> str:
+    return "".join(texts_of(data)) if is_run else data.decode()

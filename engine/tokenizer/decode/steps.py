@@ -16,15 +16,18 @@ class Each:
 
     def __init__(self, rules: Sequence[Rule]) -> None:
         self.rules = tuple(rules)
-        self.made_of = WordCache(self._work_out)
+        self._made_of = WordCache(self.prepared)
 
     def __call__(self, tokens: list[str]) -> list[str]:
-        return list(map(self.made_of.__getitem__, tokens))
+        return list(map(self._made_of.__getitem__, tokens))
 
     def flow(self) -> Flow:
-        return _EachFlow(self.made_of, [rule.flow() for rule in self.rules])
+        return _EachFlow(self._made_of, [rule.flow() for rule in self.rules])
 
-    def _work_out(self, token: str) -> str:
+    def joined(self, prepared: Sequence[str]) -> list[str]:
+        return list(prepared)
+
+    def prepared(self, token: str) -> str:
         for rule in self.rules:
             token = rule(token)
         return token
