@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from base64 import b64decode
 from typing import Any
 
 from engine.tokenizer.aligned import Chain, Rewrite
-from engine.tokenizer.formats.faults import unsupported
-from engine.tokenizer.formats.fields import take
+from engine.tokenizer.alphabet import SpellBytes
+from engine.tokenizer.formats.faults import damaged, unsupported
+from engine.tokenizer.formats.fields import Default, take
 from engine.tokenizer.formats.patterns import read_pattern
 from engine.tokenizer.normalize.case import Lowercase
 from engine.tokenizer.normalize.forms import UnicodeForm
+from engine.tokenizer.normalize.precompiled import Precompiled
 from engine.tokenizer.normalize.prepend import Prepend
 from engine.tokenizer.normalize.replace import Replace, ReplacePattern
 from engine.tokenizer.normalize.strip import Strip
+from engine.tokenizer.normalize.substitute import NMT, STRIP_ACCENTS, bert_normalizer
 
 STAGE = "normalizer"
 
@@ -39,6 +43,34 @@ def read_normalizer(spec: Any, source: str) -> Rewrite:
             if pattern.keys() == {"String"} and isinstance(pattern["String"], str):
                 return Replace(pattern["String"], content)
             return ReplacePattern(read_pattern(pattern, source, "normalizer Replace"), content)
+        case {"type": "StripAccents"}:
+            take(spec, source, STAGE)
+            return STRIP_ACCENTS
+        case {"type": "Nmt"}:
+            take(spec, source, STAGE)
+            return NMT
+        case {"type": "ByteLevel"}:
+            take(spec, source, STAGE)
+            return SpellBytes()
+        case {"type": "BertNormalizer"}:
+            clean, chinese, accents, lowercase = take(
+                spec,
+                source,
+                STAGE,
+                clean_text=bool,
+                handle_chinese_chars=bool,
+                strip_accents=Default(bool, None),
+                lowercase=bool,
+            )
+            return bert_normalizer(
+                clean, chinese, lowercase if accents is None else accents, lowercase
+            )
+        case {"type": "Precompiled"}:
+            (charsmap,) = take(spec, source, STAGE, precompiled_charsmap=str)
+            try:
+                return Precompiled(b64decode(charsmap, validate=True))
+            except ValueError as error:
+                raise damaged(source, "precompiled_charsmap of the normalizer", error) from error
         case {"type": "Sequence"}:
             (steps,) = take(spec, source, STAGE, normalizers=list)
             return Chain(tuple(read_normalizer(step, source) for step in steps))

@@ -13,12 +13,18 @@ from engine.tokenizer.formats.faults import unsupported
 from engine.tokenizer.formats.fields import Default, take
 from engine.tokenizer.formats.patterns import read_pattern
 from engine.tokenizer.normalize.replace import Replace
+from engine.tokenizer.split.length import FixedLength
 from engine.tokenizer.split.pattern import BEHAVIORS, GPT2_WORDS, Split
 from engine.tokenizer.split.prefix import Prefix
+from engine.tokenizer.split.scripts import script_words
 from engine.tokenizer.split.splitter import Splitter
 from engine.tokenizer.split.step import Rewriting, RewritingStart, Step
+from engine.tokenizer.unicode_tables import NOT_PUNCTUATION, PUNCTUATION
 
 STAGE = "pre_tokenizer"
+
+# A younger character that is punctuation now and was none then is in neither of the sets.
+BERT_WORDS = rf"{PUNCTUATION}|(?:{NOT_PUNCTUATION}+|(?!{PUNCTUATION})\S)+"
 
 
 def read_splitter(spec: Any, source: str) -> Splitter:
@@ -35,11 +41,7 @@ def _steps(spec: Any, source: str) -> list[Step]:
                 spec, source, STAGE, pattern=dict, behavior=str, invert=bool
             )
             text = read_pattern(pattern, source, "pre_tokenizer Split")
-            if behavior not in BEHAVIORS:
-                raise ModelFileError(
-                    f"{source}: the pre_tokenizer Split has the behavior {behavior!r:.60}, "
-                    f"which is none of {', '.join(BEHAVIORS)}"
-                )
+            _check_behavior(behavior, source, "Split")
             return [Split(text, behavior, invert)]
         case {"type": "Digits"}:
             (individual,) = take(spec, source, STAGE, individual_digits=bool)
@@ -65,10 +67,48 @@ def _steps(spec: Any, source: str) -> list[Step]:
         case {"type": "WhitespaceSplit"}:
             take(spec, source, STAGE)
             return [Split(r"\S+", "Removed", invert=True)]
+        case {"type": "CharDelimiterSplit"}:
+            (delimiter,) = take(spec, source, STAGE, delimiter=str)
+            _check_character(delimiter, source, "CharDelimiterSplit", "delimiter")
+            return [Split(regex.escape(delimiter), "Removed")]
+        case {"type": "Punctuation"}:
+            (behavior,) = take(spec, source, STAGE, behavior=Default(str, "Isolated"))
+            _check_behavior(behavior, source, "Punctuation")
+            return [Split(PUNCTUATION, behavior)]
+        case {"type": "BertPreTokenizer"}:
+            take(spec, source, STAGE)
+            return [Split(BERT_WORDS, "Removed", invert=True)]
+        case {"type": "UnicodeScripts"}:
+            take(spec, source, STAGE)
+            return [Split(script_words(), "Removed", invert=True)]
+        case {"type": "FixedLength"}:
+            (length,) = take(spec, source, STAGE, length=Default(int, 5))
+            if length < 1:
+                raise ModelFileError(
+                    f"{source}: the pre_tokenizer FixedLength has the length {length}, "
+                    "which cuts no text"
+                )
+            return [FixedLength(length)]
         case {"type": "Sequence"}:
             (parts,) = take(spec, source, STAGE, pretokenizers=list)
             return [step for part in parts for step in _steps(part, source)]
     raise unsupported(source, STAGE, spec)
+
+
+def _check_behavior(behavior: str, source: str, component: str) -> None:
+    if behavior not in BEHAVIORS:
+        raise ModelFileError(
+            f"{source}: the pre_tokenizer {component} has the behavior {behavior!r:.60}, "
+            f"which is none of {', '.join(BEHAVIORS)}"
+        )
+
+
+def _check_character(text: str, source: str, component: str, field: str) -> None:
+    if len(text) != 1:
+        raise ModelFileError(
+            f"{source}: the pre_tokenizer {component} has {text!r:.60} for its {field}, "
+            "which must be one character"
+        )
 
 
 def _metaspace(spec: Mapping[str, Any], source: str) -> list[Step]:
@@ -83,18 +123,17 @@ def _metaspace(spec: Mapping[str, Any], source: str) -> list[Step]:
         split=Default(bool, True),
         str_rep=Default(str, None),  # the replacement again, in files of 2020
     )
-    if scheme is None:
-        scheme = "never" if older is False else "always"
+    scheme = scheme or ("never" if older is False else "always")
     starts: dict[str, list[Step]] = {
         "always": [Rewriting(Prefix(replacement))],
         "first": [RewritingStart(Prefix(replacement))],
         "never": [],
     }
-    if scheme not in starts or (older is False and scheme != "never") or len(replacement) != 1:
+    _check_character(replacement, source, "Metaspace", "replacement")
+    if scheme not in starts or (older is False and scheme != "never"):
         raise ModelFileError(
-            f"{source}: the pre_tokenizer Metaspace has the replacement {replacement!r:.60} and "
-            f"the prepend_scheme {scheme!r:.60} with add_prefix_space {older}: it must be one "
-            "character, and the scheme always, first, or never if there is no prefix space"
+            f"{source}: the pre_tokenizer Metaspace has the prepend_scheme {scheme!r:.60}, which "
+            "must be always, first, or never, and never if add_prefix_space is false"
         )
     cut = [Split(regex.escape(replacement), "MergedWithNext")] if split else []
     return [Rewriting(Replace(" ", replacement)), *starts[scheme], *cut]

@@ -2,17 +2,22 @@
 
 The text comes from `unicodedata`. Where a character of the result comes from follows the
 tokenizers library: a composed character stands for the first of its parts, a mark that was moved
-stands for the place it moved to. Source: Unicode Standard Annex 15.
+stands for the place it moved to. Source: Unicode Standard Annex 15; the reference has the forms of
+Unicode 9, and a character whose form is younger stays as it is, and apart from its neighbours.
 """
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
 from engine.tokenizer.normalize.changes import Change, sources_of
+from engine.tokenizer.unicode_tables import FORMLESS
+
+_FORMLESS = re.compile(f"([{FORMLESS}])")
 
 Form = Literal["NFC", "NFD", "NFKC", "NFKD"]
 
@@ -24,13 +29,30 @@ class UnicodeForm:
     form: Form
 
     def __call__(self, text: str) -> str:
-        return unicodedata.normalize(self.form, text)
+        if text.isascii():
+            return text
+        if not _FORMLESS.search(text):
+            return unicodedata.normalize(self.form, text)
+        return "".join(
+            unicodedata.normalize(self.form, part) if formed else part
+            for formed, part in _parts(text)
+        )
 
     def sources(self, text: str) -> list[int]:
-        changes: Iterable[Change] = _decompose(text, "NFKD" if "K" in self.form else "NFD")
-        if self.form.endswith("C"):
-            changes = _compose(changes)
+        changes: list[Change] = []
+        for formed, part in _parts(text):
+            changes += self._changes(part) if formed else [(part, 0)]
         return sources_of(changes)
+
+    def _changes(self, text: str) -> Iterable[Change]:
+        changes = _decompose(text, "NFKD" if "K" in self.form else "NFD")
+        return _compose(changes) if self.form.endswith("C") else changes
+
+
+def _parts(text: str) -> Iterator[tuple[bool, str]]:
+    """Yield the characters without a form, and the text between them, as (has a form, text)."""
+    for i, part in enumerate(_FORMLESS.split(text)):
+        yield i % 2 == 0, part
 
 
 def _decompose(text: str, form: Literal["NFD", "NFKD"]) -> Iterator[Change]:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from engine.tokenizer.aligned import BEFORE_ALL
+
 
 @dataclass(frozen=True)
 class Prepend:
     """A Rewrite that puts `prefix` before every text that is not empty.
 
-    It stands for the text's first character.
+    It stands for the text's first character. Where it is itself empty the reference takes the first
+    character for what was put there, and that one stands for none.
     """
 
     prefix: str
@@ -18,4 +21,6 @@ class Prepend:
         return self.prefix + text if text else text
 
     def sources(self, text: str) -> list[int]:
-        return [0] * (len(self.prefix) if text else 0) + list(range(len(text)))
+        if not text:
+            return []
+        return [0] * len(self.prefix) + [0 if self.prefix else BEFORE_ALL, *range(1, len(text))]
