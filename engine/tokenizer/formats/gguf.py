@@ -37,7 +37,6 @@ from engine.tokenizer.formats.sentencepiece import (
     space_normalizers,
     stages_from_model,
 )
-from engine.tokenizer.models.ranks import TokenRanks
 from engine.tokenizer.stages import Stages, Surroundings
 
 T = TypeVar("T")
@@ -168,13 +167,13 @@ class _Reader:
         all others, the longest first, as in Gemma's tokenizer.json.
         """
         model = self._sentencepiece()
-        pieces = model.pieces
-        definition = definition_from_model(model, self._source, post_processor=self._around(True))
-        runs = [text for _, text in pieces.of(USER_DEFINED) if not text.strip(SPACE)]
-        ranks = {text: i for i, text in enumerate(sorted(runs, key=len, reverse=True))}
-        ranks |= {text: len(runs) + rank for text, rank in pieces.ranks().items()}
-        definition["model"]["merges"] = TokenRanks(definition["model"]["vocab"], ranks)
-        return definition
+        runs = [text for _, text in model.pieces.of(USER_DEFINED) if not text.strip(SPACE)]
+        return definition_from_model(
+            model,
+            self._source,
+            post_processor=self._around(True),
+            first=sorted(runs, key=len, reverse=True),
+        )
 
     def _t5(self) -> Definition:
         return definition_from_model(
@@ -190,10 +189,14 @@ class _Reader:
         kinds = [CONTROL if kind == UNKNOWN else kind for kind in self._kinds]
         if unknown is not None:
             kinds[unknown] = UNKNOWN
+        texts = list(self._tokens)
+        for i, text in Pieces(texts, scores, kinds).of(USER_DEFINED):
+            if not text.strip(" "):
+                texts[i] = text.replace(" ", SPACE)
         charsmap = self._ggml("precompiled_charsmap")
         try:
             return Model(
-                pieces=Pieces(list(map(_unescaped, self._tokens, kinds)), scores, kinds),
+                pieces=Pieces(texts, scores, kinds),
                 is_unigram=self._kind == "t5",
                 byte_fallback=BYTE in kinds,
                 spaces=Spaces(
@@ -261,11 +264,6 @@ class _Reader:
 
     def _error(self, problem: str) -> ModelFileError:
         return ModelFileError(f"{self._source}: tokenizer.ggml.{problem}")
-
-
-def _unescaped(token: str, kind: int) -> str:
-    """Return a token as SentencePiece has it: GGUF writes the spaces of user-defined ones."""
-    return token.replace(" ", SPACE) if kind == USER_DEFINED and not token.strip(" ") else token
 
 
 def _merge(line: str) -> list[str]:

@@ -13,6 +13,8 @@ import dataclasses
 import struct
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import compress, count
+from operator import gt
 
 from engine.errors import ModelFileError
 from engine.tokenizer.formats.faults import damaged
@@ -56,15 +58,22 @@ class Pieces:
 
     def of(self, *kinds: int) -> list[tuple[int, str]]:
         """Return the pieces of some kinds with their ids."""
-        known = zip(self.texts, self.kinds, strict=True)
-        return [(i, text) for i, (text, kind) in enumerate(known) if kind in kinds]
+        return list(compress(enumerate(self.texts), map(set(kinds).__contains__, self.kinds)))
 
-    def ranks(self) -> dict[str, int]:
-        """Return the ranks in which merging prefers the normal pieces: 0 for the best score."""
-        normal = self.of(NORMAL)
-        best_first = sorted({self.scores[i] for i, _ in normal}, reverse=True)
-        rank_of = {score: rank for rank, score in enumerate(best_first)}
-        return {text: rank_of[self.scores[i]] for i, text in normal}
+    def ranks(self, before: Sequence[str] = ()) -> dict[str, int]:
+        """Return the ranks of the normal pieces: the better the score, the lower.
+
+        The pieces `before` come first, in their order.
+        """
+        texts = [*before, *(text for _, text in self.of(NORMAL))]
+        scores = list(compress(self.scores, map(NORMAL.__eq__, self.kinds)))
+        if all(map(gt, scores, scores[1:])):  # as the trainer writes them
+            return dict(zip(texts, count()))
+        best_first = sorted(set(scores), reverse=True)
+        rank_of = {score: rank for rank, score in enumerate(best_first, start=len(before))}
+        return dict(
+            zip(texts, [*range(len(before)), *map(rank_of.__getitem__, scores)], strict=True)
+        )
 
 
 @dataclass(frozen=True)
@@ -195,11 +204,12 @@ def definition_from_model(
     *,
     added_tokens: Sequence[Definition] = (),
     post_processor: Definition | None = None,
+    first: Sequence[str] = (),
 ) -> Definition:
     """Return the object of the tokenizer.json that comes nearest to a model.
 
     `added_tokens` are those that files beside the model add, or say more of. User-defined pieces
-    are added tokens here, as transformers has them.
+    are added tokens here, as transformers has them. The pieces `first` merge before all others.
     """
     check_pieces(model.pieces, source)
     pieces = model.pieces
@@ -222,7 +232,7 @@ def definition_from_model(
         "decoder": decoder(
             model.byte_fallback, model.spaces.add_dummy_prefix or model.spaces.remove_extra
         ),
-        "model": _unigram(model) if model.is_unigram else _bpe(model, vocab, source),
+        "model": _unigram(model) if model.is_unigram else _bpe(model, vocab, first, source),
     }
 
 
@@ -262,9 +272,9 @@ def decoder(byte_fallback: bool, strip: bool) -> Definition:
     return {"type": "Sequence", "decoders": steps}
 
 
-def _bpe(model: Model, vocab: Mapping[str, int], source: str) -> Definition:
+def _bpe(model: Model, vocab: Mapping[str, int], first: Sequence[str], source: str) -> Definition:
     pieces = model.pieces
-    ranks = pieces.ranks()
+    ranks = pieces.ranks(first)
     _refuse_unspelled(ranks, source)
     ((_, unknown),) = pieces.of(UNKNOWN)
     return byte_pairs(
@@ -283,6 +293,8 @@ def _refuse_unspelled(normal: Iterable[str], source: str) -> None:
     """
     known = set(normal)
     unspelled = set("".join(normal)) - known
+    if not unspelled:
+        return
     made = unspelled | known
     for text in sorted(normal, key=len):
         if len(text) == 1 or unspelled.isdisjoint(text):
