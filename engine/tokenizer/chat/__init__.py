@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
 from typing import Any
 
 from engine.errors import ModelFileError, RequestError
@@ -59,7 +60,8 @@ class ChatTemplate:
         self._special_tokens = special_tokens
         self._source = source
         self._added_tokens = tuple(added_tokens)
-        self._programs: dict[str, tuple[Program, ControlTokens]] = {}
+        # Some callers give a template of their own with every request.
+        self._compiled = lru_cache(maxsize=16)(self._compile)
 
     def render(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> Rendered:
         """Return the text of a conversation; see `Tokenizer.render_chat` for the options."""
@@ -116,22 +118,19 @@ class ChatTemplate:
                     f"{self._source} has no chat template named {name!r} "
                     f"(named: {sorted(self._templates)}): name one or send a plain prompt instead"
                 )
-        source = self._templates.get(name, name)
-        if source not in self._programs:
-            try:
-                program = Program(source)
-            except Exception as error:  # jinja2's own, or what Python's compiler cannot take
-                message = f"is no valid jinja: {error}"
-                if name in self._templates:
-                    raise ModelFileError(
-                        f"the chat template {name!r} of {self._source} {message}"
-                    ) from error
-                raise RequestError(f"the chat template of this request {message}") from error
-            control = ControlTokens(self._added_tokens, program.literals)
-            if name not in self._templates:
-                return program, control
-            self._programs[source] = program, control
-        return self._programs[source]
+        try:
+            return self._compiled(self._templates.get(name, name))
+        except Exception as error:  # jinja2's own, or what Python's compiler cannot take
+            message = f"is no valid jinja: {error}"
+            if name in self._templates:
+                raise ModelFileError(
+                    f"the chat template {name!r} of {self._source} {message}"
+                ) from error
+            raise RequestError(f"the chat template of this request {message}") from error
+
+    def _compile(self, template: str) -> tuple[Program, ControlTokens]:
+        program = Program(template)
+        return program, ControlTokens(self._added_tokens, program.literals)
 
 
 def _now() -> datetime:

@@ -11,7 +11,8 @@ several, or come about because the template cut something out.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property, partial
 from typing import Any
 
 from engine.tokenizer.added import AddedToken
@@ -32,69 +33,85 @@ class ControlTokens:
         control = [
             token
             for token in tokens
-            if token.special or (token.content in written and not token.content.isspace())
+            if token.content
+            and (token.special or (token.content in written and not token.content.isspace()))
         ]
         self.ids = frozenset(token.id for token in control)
-        self._contents = [token.content for token in control if token.content]
-        self._special = [token.content for token in control if token.special and token.content]
+        self._contents = [token.content for token in control]
+        self._special = [token.content for token in control if token.special]
         self._signs = {sign for content in self._contents for sign in content if _is_sign(sign)}
-        # What the template may look for in a message, or the model has written: "</think>".
-        self._looked_for = {
-            text
-            for text in {*literals, *self._contents} - {*self._special}
-            if self._signs & {*text}
-            and not any(text in special or special in text for special in self._special)
-        }
+        self._longest = max(map(len, self._special), default=0)
+        self._beginnings = {text[:i] for text in self._special for i in range(1, len(text) + 1)}
+        self._ends = {text[-i:] for text in self._special for i in range(1, len(text) + 1)}
+        self._looked_for = [text for text in {*literals, *self._contents} if self._is_apart(text)]
 
-    def markings(self, mark: str) -> list[tuple[Mark, Mark]]:
-        """Return ways to mark (the assistant's strings, the others'), the strictest first.
+    def markings(self, mark: str) -> Iterator[tuple[Mark, Mark]]:
+        """Yield ways to mark (the assistant's strings, the others'), the strictest first.
 
         1. Every sign of a control token, but in the assistant's strings no mark that is not
            special, nor any other text that stands in the template.
         2. The same in all strings, for templates that look for such text in any message.
         3. Special tokens alone, whole or at an end of a string, for templates that look for signs.
         """
-        signs = [re.escape(sign) for sign in sorted(self._signs)]
-        all_signs = self._marking(mark, self._contents, [], signs)
-        spared = self._marking(mark, self._special, [*self._looked_for], signs)
-        whole = self._marking(mark, self._special, [], [])
-        ends = self._ends(mark)
-        return [(spared, all_signs), (spared, spared), *[(lambda s: ends(whole(s)),) * 2]]
+        all_signs = partial(self._all_marked.sub, partial(self._marked, mark))
+        but_text = partial(self._all_but_text.sub, partial(self._marked, mark))
+        yield but_text, all_signs
+        yield but_text, but_text
 
-    def _marking(
-        self, mark: str, tokens: Iterable[str], spared: Iterable[str], signs: Sequence[str]
-    ) -> Mark:
-        """Mark tokens and signs; what is spared is no sign, unless it is within a token."""
-        groups = [_alternatives(tokens), _alternatives(spared), "|".join(signs) or "(?!)"]
-        pattern = re.compile("({})|({})|({})".format(*groups), re.DOTALL)
-        inner = self._signs
+        def whole(text: str) -> str:
+            return self._with_ends(mark, self._whole.sub(partial(self._marked, mark), text))
 
-        def marked(found: re.Match[str]) -> str:
-            token, spared, sign = found.groups()
-            if spared is not None:
-                return spared
-            if sign is not None:
-                return sign + mark
-            if not inner & {*token}:
-                return token[0] + mark + token[1:]
-            return "".join(each + mark if each in inner else each for each in token)
+        yield whole, whole
 
-        return lambda text: pattern.sub(marked, text)
+    @cached_property
+    def _all_marked(self) -> re.Pattern[str]:
+        return _pattern([], [*self._without_signs(self._contents), *self._signs])
 
-    def _ends(self, mark: str) -> Mark:
-        """Mark the ends of a string that a special token could be continued from."""
-        longest = max(map(len, self._special), default=0)
-        begins = {content[:i] for content in self._special for i in range(1, len(content))}
-        ends = {content[i:] for content in self._special for i in range(1, len(content))}
+    @cached_property
+    def _all_but_text(self) -> re.Pattern[str]:
+        return _pattern(self._looked_for, [*self._without_signs(self._special), *self._signs])
 
-        def marked(text: str) -> str:
-            if any(text[:i] in ends for i in range(1, longest)):
-                text = text[0] + mark + text[1:]
-            if any(text[-i:] in begins for i in range(1, longest)):
-                text += mark
-            return text
+    @cached_property
+    def _whole(self) -> re.Pattern[str]:
+        return _pattern([], self._special)
 
-        return marked
+    def _without_signs(self, tokens: Iterable[str]) -> list[str]:
+        return [token for token in tokens if self._signs.isdisjoint(token)]
+
+    def _is_apart(self, text: str) -> bool:
+        """Whether a text has signs, and shares no character with a special token beside it.
+
+        What a template may look for in a message, or the model has written: "</think>".
+        """
+        lengths = range(1, self._longest + 1)
+        return (
+            not self._signs.isdisjoint(text)
+            and not any(text in special or special in text for special in self._special)
+            and not any(text[-i:] in self._beginnings or text[:i] in self._ends for i in lengths)
+        )
+
+    def _marked(self, mark: str, found: re.Match[str]) -> str:
+        """Return what a pattern has found with marks behind its signs, or behind its first letter."""
+        spared, token = found.groups()
+        if spared is not None:
+            return str(spared)
+        if self._signs.isdisjoint(token):
+            return f"{token[0]}{mark}{token[1:]}"
+        return "".join(each + mark if each in self._signs else each for each in token)
+
+    def _with_ends(self, mark: str, text: str) -> str:
+        """Mark the ends of a string that a special token could go on from."""
+        lengths = range(1, self._longest)
+        if any(text[:i] in self._ends for i in lengths):
+            text = text[0] + mark + text[1:]
+        if any(text[-i:] in self._beginnings for i in lengths):
+            text += mark
+        return text
+
+
+def _pattern(spared: Iterable[str], marked: Iterable[str]) -> re.Pattern[str]:
+    """Return a pattern of two groups: what to leave as it is, and what to mark."""
+    return re.compile(f"({_alternatives(spared)})|({_alternatives(marked)})")
 
 
 def _is_sign(character: str) -> bool:
@@ -103,6 +120,7 @@ def _is_sign(character: str) -> bool:
 
 
 def _alternatives(words: Iterable[str]) -> str:
+    """Return a pattern of any of some words, the longest first; of none, what matches nothing."""
     return "|".join(map(re.escape, sorted(words, key=len, reverse=True))) or "(?!)"
 
 
