@@ -29,7 +29,7 @@ class BytePairModel:
     #: A word of so many characters is not cut: whoever asks keeps the results by word.
     SHORT = 32
     #: For so many symbols it takes longer to keep a heap than to look at all pairs each time.
-    FEW = 64
+    FEW = 32
 
     def __init__(
         self,

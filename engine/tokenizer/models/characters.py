@@ -62,7 +62,7 @@ class Characters:
     def ids(self, word: str) -> list[int]:
         """Return the ids of the symbols of a word."""
         if self.plain:
-            known = [self._vocab.get(character) for character in word]
+            known = list(map(self._vocab.get, word))
             if None not in known:
                 return known  # type: ignore[return-value]
         return [token_id for token_id, _ in self.symbols(word)]
