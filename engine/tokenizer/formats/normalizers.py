@@ -11,6 +11,7 @@ from engine.tokenizer.formats.faults import damaged, unsupported
 from engine.tokenizer.formats.fields import Default, take
 from engine.tokenizer.formats.patterns import read_pattern
 from engine.tokenizer.normalize.case import Lowercase
+from engine.tokenizer.normalize.charsmap import Charsmap
 from engine.tokenizer.normalize.forms import UnicodeForm
 from engine.tokenizer.normalize.precompiled import Precompiled
 from engine.tokenizer.normalize.prepend import Prepend
@@ -68,7 +69,7 @@ def read_normalizer(spec: Any, source: str) -> Rewrite:
         case {"type": "Precompiled"}:
             (charsmap,) = take(spec, source, STAGE, precompiled_charsmap=str)
             try:
-                return Precompiled(b64decode(charsmap, validate=True))
+                return Precompiled(Charsmap(b64decode(charsmap, validate=True)))
             except ValueError as error:
                 raise damaged(source, "precompiled_charsmap of the normalizer", error) from error
         case {"type": "Sequence"}:

@@ -17,6 +17,7 @@ from itertools import compress, count
 from operator import gt
 
 from engine.errors import ModelFileError
+from engine.tokenizer.aligned import Chain
 from engine.tokenizer.formats.faults import damaged
 from engine.tokenizer.formats.parts import (
     SPACE,
@@ -31,6 +32,7 @@ from engine.tokenizer.formats.ranked import stages_of
 from engine.tokenizer.models.ranks import TokenRanks
 from engine.tokenizer.models.symbols import SymbolModel
 from engine.tokenizer.models.unigram import UnigramModel
+from engine.tokenizer.normalize.charsmap import Charsmap, LongestReplaced
 from engine.tokenizer.split.splitter import Splitter
 from engine.tokenizer.split.symbols import SymbolCut
 from engine.tokenizer.stages import Stages
@@ -327,14 +329,23 @@ def _unigram(model: Model) -> Definition:
 def stages_from_model(model: Model, definition: Definition, source: str) -> Stages:
     """Return the stages of a model; `definition` is put right where it is not the encoder's.
 
-    A tokenizer.json cannot say that a piece is taken whole wherever it stands in the normalised
-    text, nor that a piece stands for no text.
+    A tokenizer.json cannot say that the longest entry of the charsmap counts, that a piece is taken
+    whole wherever it stands in the normalised text, or that a piece stands for no text.
     """
     pieces = model.pieces
     special = {entry["content"] for entry in definition["added_tokens"] if entry["special"]}
     symbols = {text: i for i, text in pieces.of(USER_DEFINED) if text not in special}
-    entries = [entry for entry in definition["added_tokens"] if entry["content"] not in symbols]
-    stages = stages_of({**definition, "added_tokens": entries}, source)
+    stages = stages_of(
+        {
+            **definition,
+            "normalizer": sequence("normalizers", space_normalizers(model.spaces)),
+            "added_tokens": [e for e in definition["added_tokens"] if e["content"] not in symbols],
+        },
+        source,
+    )
+    if model.charsmap:
+        longest = LongestReplaced(_charsmap(model, source), symbols)
+        stages = dataclasses.replace(stages, normalizer=Chain((longest, stages.normalizer)))
     if model.is_unigram:
         spec = definition["model"]
         apart = frozenset(text for _, text in pieces.of(UNKNOWN, CONTROL, UNUSED, BYTE))
@@ -349,3 +360,10 @@ def stages_from_model(model: Model, definition: Definition, source: str) -> Stag
         splitter=Splitter([SymbolCut(symbols)]),
         model=SymbolModel(stages.model, symbols),
     )
+
+
+def _charsmap(model: Model, source: str) -> Charsmap:
+    try:
+        return Charsmap(model.charsmap)
+    except ValueError as error:
+        raise damaged(source, "precompiled_charsmap", error) from error
