@@ -19,8 +19,8 @@ class SamplingParams:
     by it, then cut to the `top_k` largest (and all that equal the last of them), the nucleus of
     mass `top_p`, and the tokens at least `min_p` times as likely as the best; None leaves a cut
     out, and so do 0 and -1 for `top_k`. A `seed` makes the draw repeatable.
-    `stop` strings are not part of the text unless `include_stop_str_in_output` asks for it; `stop_token_ids` add to the model's own end tokens,
-    which `ignore_eos` switches off. `logprobs` n records the chosen token's log-probability and the
+    `stop` strings are not part of the text unless `include_stop_str_in_output` asks for it;
+    `stop_token_ids` add to the model's own end tokens, which `ignore_eos` switches off. `logprobs` n records the chosen token's log-probability and the
     n most likely ones', of the model's own distribution, before temperature and cuts.
     """
 

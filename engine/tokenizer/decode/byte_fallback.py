@@ -18,7 +18,7 @@ from engine.tokenizer.decode.utf8 import REPLACEMENT, unfinished
 
 # The sign is an oddity of the reference, whose parser of numbers allows one.
 _BYTE = re.compile("<0x([0-9A-Fa-f+][0-9A-Fa-f])>")
-_BEGINNING_OF_BYTE = re.compile("(?:<(?:0(?:x(?:[0-9A-Fa-f+][0-9A-Fa-f]?)?)?)?)?")
+_BEGINNING_OF_BYTE = re.compile("(?:<(?:0(?:x(?:[0-9A-Fa-f+](?:[0-9A-Fa-f]>?)?)?)?)?)?")
 
 
 def byte_of(token: str) -> bytes:

@@ -26,6 +26,10 @@ class ByteLevel:
     def prepared(self, token: str) -> bytes:
         return bytes_of(token)
 
+    def forgets(self, token: str) -> bool:
+        first = bytes_of(token)[:1]
+        return first != b"" and not b"\x80" <= first < b"\xc0"
+
     def joined(self, prepared: Iterable[bytes]) -> list[str]:
         return [b"".join(prepared).decode("utf-8", errors="replace")]
 

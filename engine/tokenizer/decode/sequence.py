@@ -21,6 +21,7 @@ from typing import Any, Protocol
 from engine.tokenizer.decode.byte_fallback import ByteFallback, byte_of, texts_of
 from engine.tokenizer.decode.byte_level import ByteLevel
 from engine.tokenizer.decode.decoder import Flow, Piece, Step, TextStream, through
+from engine.tokenizer.decode.rules import Strip
 from engine.tokenizer.decode.steps import Each, Fuse
 
 
@@ -32,6 +33,9 @@ class Beginning(Protocol):
 
     def joined(self, prepared: Sequence[Any]) -> list[str]:
         """Return the list of tokens that the prepared ones become."""
+
+    def forgets(self, token: str) -> bool:
+        """Whether, in a text that has begun, nothing depends on what stood before this token."""
 
 
 class StepDecoder:
@@ -53,9 +57,20 @@ class StepDecoder:
 
     def stream(self, after: Sequence[str] = ()) -> TextStream:
         stream = _StepStream([step.flow() for step in self._steps])
-        for token in after:
+        last = self._last_to_forget(after)
+        for token in after[:last]:
+            if stream.push(token):
+                break  # the text has begun: what follows, up to the last such token, is forgotten
+        for token in after[last:]:
             stream.push(token)
         return stream
+
+    def _last_to_forget(self, tokens: Sequence[str]) -> int:
+        """Return where the last token stands before which all is forgotten, 0 if there is none."""
+        if not all(_only_begins(step) for step in self._rest):
+            return 0
+        places = range(len(tokens) - 1, -1, -1)
+        return next((i for i in places if self._beginning.forgets(tokens[i])), 0)
 
 
 class _StepStream:
@@ -96,6 +111,13 @@ def _begun(steps: Sequence[Step]) -> tuple[Beginning, Sequence[Step]]:
     return Each([]), steps
 
 
+def _only_begins(step: Step) -> bool:
+    """Whether a step, given one text, has no more to do once something of it is out."""
+    return isinstance(step, Each) and all(
+        isinstance(rule, Strip) and not rule.stop for rule in step.rules
+    )
+
+
 class _JoinedBytes:
     """ByteFallback between Each and Fuse, in one join.
 
@@ -109,6 +131,9 @@ class _JoinedBytes:
         token = self._each.prepared(token)
         byte = byte_of(token)
         return _Byte(byte) if byte else token.encode()
+
+    def forgets(self, token: str) -> bool:
+        return type(self.prepared(token)) is bytes
 
     def joined(self, prepared: Sequence[bytes]) -> list[str]:
         try:

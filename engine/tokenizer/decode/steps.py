@@ -27,6 +27,10 @@ class Each:
     def joined(self, prepared: Sequence[str]) -> list[str]:
         return list(prepared)
 
+    def forgets(self, token: str) -> bool:
+        del token
+        return True
+
     def prepared(self, token: str) -> str:
         for rule in self.rules:
             token = rule(token)
