@@ -311,10 +311,9 @@ def _refuse_unspelled(normal: Iterable[str], source: str) -> None:
 
 def _unigram(model: Model) -> Definition:
     pieces = model.pieces
-    best = max((pieces.scores[i] for i, _ in pieces.of(NORMAL)), default=0.0)
     scores = [
-        # The bonus with which the encoder takes user-defined pieces before all others.
-        len(text.encode()) * max(best, 0.0) - 0.1 if kind == USER_DEFINED else score
+        # What the encoder takes for their score, so that they go before all others (measured).
+        0.1 * (len(text.encode()) - 1) if kind == USER_DEFINED else score
         for text, score, kind in zip(pieces.texts, pieces.scores, pieces.kinds, strict=True)
     ]
     ((unknown, _),) = pieces.of(UNKNOWN)
@@ -351,7 +350,9 @@ def stages_from_model(model: Model, definition: Definition, source: str) -> Stag
         apart = frozenset(text for _, text in pieces.of(UNKNOWN, CONTROL, UNUSED, BYTE))
         scores = [score for _, score in spec["vocab"]]
         vocab = stages.model.vocab
-        unigram = UnigramModel(vocab, scores, spec["unk_id"], spec["byte_fallback"], apart)
+        unigram = UnigramModel(
+            vocab, scores, spec["unk_id"], spec["byte_fallback"], apart, single_precision=True
+        )
         return dataclasses.replace(stages, model=unigram)
     if not symbols:
         return stages

@@ -8,6 +8,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
+from struct import Struct
 
 from engine.errors import RequestError
 from engine.tokenizer.models.characters import byte_tokens
@@ -16,6 +17,8 @@ from engine.tokenizer.word_cache import WordCache
 
 #: How much less than the lowest score of the vocabulary an unknown character counts.
 UNKNOWN_PENALTY = 10.0
+
+_SINGLE = Struct("f")
 
 
 class UnigramModel:
@@ -33,15 +36,22 @@ class UnigramModel:
         unk_id: int | None = None,
         byte_fallback: bool = False,
         apart: frozenset[str] = frozenset(),
+        single_precision: bool = False,
     ) -> None:
-        """Take the score of each id; an `unk_id` must be one of them."""
+        """Take the score of each id; an `unk_id` must be one of them.
+
+        With `single_precision` sums of scores are rounded as SentencePiece rounds them, which
+        decides between spellings that are equally good.
+        """
         self.vocab = vocab
         self._scores = scores
         self._unk_id = unk_id
         self._byte_fallback = byte_fallback
         self._apart = apart
+        self._single_precision = single_precision
         open_scores = (scores[i] for token, i in vocab.items() if token not in apart)
-        self._unknown_score = min(open_scores, default=0.0) - UNKNOWN_PENALTY
+        unknown_score = min(open_scores, default=0.0) - UNKNOWN_PENALTY
+        self._unknown_score = _rounded(unknown_score) if single_precision else unknown_score
         self._known = WordCache(self._look_up)
 
     def __call__(self, word: str) -> list[int]:
@@ -86,7 +96,7 @@ class UnigramModel:
         stays.
         """
         size = len(word)
-        known = self._known
+        known, single = self._known, self._single_precision
         # For the text up to each place: the best score, and the last token with where it begins.
         best = [0.0] * (size + 1)
         begins = [-1] * (size + 1)
@@ -101,12 +111,13 @@ class UnigramModel:
                 token_id, score = found
                 if token_id < 0:
                     continue
-                score += before
+                score = _rounded(before + score) if single else before + score
                 if begins[end] < 0 or score > best[end]:
                     best[end], begins[end], ids[end] = score, start, token_id
                 alone = alone or end == start + 1
             if not alone:
                 score, end = before + self._unknown_score, start + 1
+                score = _rounded(score) if single else score
                 if begins[end] < 0 or score > best[end]:
                     best[end], begins[end], ids[end] = score, start, self._unknown(word[start])
         path = []
@@ -138,3 +149,8 @@ class UnigramModel:
                 f"the tokenizer has no token for {text!r:.60}: its file names no unk_id"
             )
         return self._unk_id
+
+
+def _rounded(score: float) -> float:
+    """Return the nearest number of single precision."""
+    return float(_SINGLE.unpack(_SINGLE.pack(score))[0])
