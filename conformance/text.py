@@ -13,6 +13,7 @@ from itertools import accumulate, chain
 from pathlib import Path
 from typing import Any
 
+from engine.errors import RequestError
 from engine.generate.stop import StopMatcher
 from engine.tokenizer import Tokenizer
 
@@ -119,7 +120,12 @@ def _questions(tokenizer: Tokenizer, golden: dict[str, Any]) -> Iterator[Questio
     for chat in golden["chats"]:
         shown = json.dumps(chat["chat"], ensure_ascii=False)
         yield "tokenizer.chat", shown, chat["rendered"], partial(_rendered, tokenizer, chat)
-        yield "tokenizer.chat", shown, True, partial(_encodes_what_it_renders, tokenizer, chat)
+        if chat["rendered"] is not None:
+            yield "tokenizer.chat", shown, True, partial(_encodes_what_it_renders, tokenizer, chat)
+        if "mask" in chat:
+            yield "tokenizer.chat", shown, chat["mask"], partial(_assistant_mask, tokenizer, chat)
+        if "control" in chat:
+            yield "tokenizer.chat", shown, chat["control"], partial(_control, tokenizer, chat)
 
 
 def _about_text(tokenizer: Tokenizer, answers: dict[str, Any]) -> Iterator[Question]:
@@ -198,16 +204,38 @@ def _tokens_and_offsets(tokenizer: Tokenizer, answers: dict[str, Any]) -> tuple[
     return encoding.tokens, encoding.offsets
 
 
-def _rendered(tokenizer: Tokenizer, chat: dict[str, Any]) -> str:
+def _rendered(tokenizer: Tokenizer, chat: dict[str, Any]) -> str | None:
+    """Return a chat as text, None where it is refused."""
     arguments = dict(chat["chat"])
-    return tokenizer.render_chat(arguments.pop("conversation"), **arguments)
+    try:
+        return tokenizer.render_chat(arguments.pop("conversation"), **arguments)
+    except RequestError:
+        return None
 
 
 def _encodes_what_it_renders(tokenizer: Tokenizer, chat: dict[str, Any]) -> bool:
-    """Return whether a chat's ids are those of its text, with no special token more or less."""
+    """Return whether a chat's ids are those of its text, with no special token more or less.
+
+    The default policy differs at control tokens in messages alone, and `control` tells of those.
+    """
+    arguments = dict(chat["chat"])
+    messages = arguments.pop("conversation")
+    parsed = tokenizer.encode_chat(messages, parse_special=True, **arguments)
+    guarded = tokenizer.encode_chat(messages, **arguments)
+    ids = tokenizer.encode(_rendered(tokenizer, chat) or "", add_special_tokens=False)
+    return parsed == ids and (guarded == ids or "control" in chat)
+
+
+def _assistant_mask(tokenizer: Tokenizer, chat: dict[str, Any]) -> list[int]:
+    arguments = dict(chat["chat"])
+    return tokenizer.encode_chat_with_mask(arguments.pop("conversation"), **arguments)[1]
+
+
+def _control(tokenizer: Tokenizer, chat: dict[str, Any]) -> list[int]:
+    """Return the added tokens that are left of a chat whose messages hold some of their own."""
     arguments = dict(chat["chat"])
     ids = tokenizer.encode_chat(arguments.pop("conversation"), **arguments)
-    return ids == tokenizer.encode(_rendered(tokenizer, chat), add_special_tokens=False)
+    return [i for i in ids if tokenizer.added(tokenizer.id_to_token(i) or "") == [i]]
 
 
 def _plain(value: Any) -> Any:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from conformance import text_vocabularies
+from conformance import chat_cases, text_vocabularies
 
 
 @dataclass(frozen=True)
@@ -215,6 +215,13 @@ TEXT_CASES: tuple[TextCase, ...] = (
             eos="<|im_end|>",
         ),
         ("<|im_start|>user\nin 2024<|im_end|>\n", "  2  22 a2b <repo_name>x"),
+    ),
+    TextCase(
+        "text-chat",
+        text_vocabularies.qwen2,
+        _config(chat_cases.TEMPLATES, eos="<|im_end|>"),
+        ("the end",),
+        chats=chat_cases.CHATS,
     ),
     _case(
         "text-pieces",

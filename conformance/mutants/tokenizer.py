@@ -113,8 +113,8 @@ TOKENIZER: tuple[Mutant, ...] = (
         "adds BOS to a chat whose template has written it",
         "vllm-project/vllm#27515",
         "tokenizer/tokenizer.py",
-        "return self.encode(text, add_special_tokens=False)",
-        "return self.encode(text)",
+        "return self._ids_of(chat.text, chat.allows)",
+        "return self.post_processor(self._ids_of(chat.text, chat.allows))",
         "tokenizer.chat",
     ),
     _fault(

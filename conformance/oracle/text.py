@@ -16,6 +16,7 @@ from typing import Any
 
 import tokenizers
 from gguf import GGUFReader
+from jinja2 import TemplateError
 from tokenizers import AddedToken, Tokenizer
 from tokenizers.models import BPE
 
@@ -23,6 +24,9 @@ from conformance.text_cases import TextCase
 from engine.errors import LockstepError
 
 Pieces = list[int | str]
+
+#: Arguments of a chat that ask for more than its text.
+_ASKED = ("return_assistant_tokens_mask", "harmless")
 
 #: The rule that GGUF's name "smollm" stands for in the model's own tokenizer.json.
 _SMOLLM_WORDS = {
@@ -283,13 +287,29 @@ def render_chat(
 
 
 def _answer_chats(folder: Path, case: TextCase, reference: Reference) -> list[dict[str, Any]]:
-    """Return each chat with its text, and make sure that its ids are those of that text."""
+    """Return each chat with its text (None where the template refuses it), and more if it asks.
+
+    Makes sure that a chat's ids are those of its text.
+    """
     tokenizer = _in_transformers(folder)
     chats = []
     for chat in case.chats:
-        rendered = render_chat(folder, **chat)
-        ids = tokenizer.apply_chat_template(tokenize=True, return_dict=False, **chat)
+        arguments = {name: value for name, value in chat.items() if name not in _ASKED}
+        answer: dict[str, Any] = {"chat": arguments, "rendered": None}
+        chats.append(answer)
+        try:
+            answer["rendered"] = rendered = render_chat(folder, **arguments)
+        except (ValueError, TemplateError):
+            continue
+        ids = tokenizer.apply_chat_template(tokenize=True, return_dict=False, **arguments)
         if ids != reference.encode(rendered, add_special_tokens=False).ids:
             raise LockstepError(f"{case.name}: transformers adds tokens to a chat it has rendered")
-        chats.append({"chat": dict(chat), "rendered": rendered})
+        if chat.get("return_assistant_tokens_mask"):
+            asked = {**arguments, "return_assistant_tokens_mask": True}
+            answer["mask"] = tokenizer.apply_chat_template(**asked)["assistant_masks"]
+        if "harmless" in chat:
+            twin = {**arguments, **chat["harmless"]}
+            left = tokenizer.apply_chat_template(tokenize=True, return_dict=False, **twin)
+            added = {token["id"] for token in case.tokenizer()["added_tokens"]}
+            answer["control"] = [token_id for token_id in left if token_id in added]
     return chats
