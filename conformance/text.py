@@ -66,6 +66,9 @@ def judge_text(tokenizer: Tokenizer, golden: dict[str, Any]) -> list[TextFinding
     return sorted(findings, key=lambda finding: STAGES.index(finding.stage))
 
 
+#: What is said of each token of two texts, besides its id.
+_COLUMNS_OF_PAIRS = ("tokens", "offsets", "type_ids", "special_tokens_mask")
+
 # A stage, the input as a report shows it, the reference's answer, and how to get ours.
 Question = tuple[str, str, Any, Callable[[], Any]]
 
@@ -105,12 +108,18 @@ def _free_run(tokenizer: Tokenizer, golden: dict[str, Any]) -> Iterator[Question
         yield "tokenizer.encode", text, whole, partial(tokenizer.encode, text)
         yield "tokenizer.encode", text, alone, plain
         yield "tokenizer.encode", text, whole, partial(_ids_with_offsets, tokenizer, text)
+    for answers in golden["pairs"]:
+        first, second = answers["pair"]
+        both = partial(tokenizer.encode, first, pair=second)
+        yield "tokenizer.encode", f"{first}, {second}", answers["post"][1], both
 
 
 def _questions(tokenizer: Tokenizer, golden: dict[str, Any]) -> Iterator[Question]:
     for answers in golden["texts"]:
         yield from _about_text(tokenizer, answers)
         yield from _about_ids(tokenizer, answers)
+    for answers in golden["pairs"]:
+        yield from _about_pair(tokenizer, answers)
     for answers in golden["sequences"]:
         yield from _about_ids(tokenizer, answers)
     for stop in golden["stops"]:
@@ -146,18 +155,24 @@ def _about_text(tokenizer: Tokenizer, answers: dict[str, Any]) -> Iterator[Quest
     yield "tokenizer.offsets", text, spelled, partial(_tokens_and_offsets, tokenizer, answers)
 
 
+def _about_pair(tokenizer: Tokenizer, answers: dict[str, Any]) -> Iterator[Question]:
+    shown = ", ".join(answers["pair"])
+    for special, expected in zip((False, True), answers["post"], strict=True):
+        arranged = partial(tokenizer.post_processor, *answers["alone"], add_special_tokens=special)
+        yield "tokenizer.post", shown, expected, arranged
+    columns = [answers[key] for key in _COLUMNS_OF_PAIRS]
+    yield "tokenizer.offsets", shown, columns, partial(_columns_of_pair, tokenizer, answers)
+
+
 def _about_ids(tokenizer: Tokenizer, answers: dict[str, Any]) -> Iterator[Question]:
     ids = answers["ids"]
     shown = f"ids {ids}"
-    for key, skip in (("decode", False), ("decode_skipping", True)):
-        text = answers[key]
+    texts = [answers["decode"], answers["decode_skipping"]]
+    # They differ at a run of byte tokens that is no text: what was shown of it stays.
+    streamed = answers.get("streamed", texts)
+    for skip, text, in_stream in zip((False, True), texts, streamed, strict=True):
         yield "tokenizer.decode", shown, text, partial(tokenizer.decode, ids, skip)
-        yield (
-            "tokenizer.stream",
-            shown,
-            text,
-            partial(_streamed, tokenizer, ids, skip),
-        )
+        yield "tokenizer.stream", shown, in_stream, partial(_streamed, tokenizer, ids, skip)
     earliest = list(accumulate(answers["stream"], initial=""))[1:]
     yield "tokenizer.stream", shown, earliest, partial(_released, tokenizer, ids, earliest)
 
@@ -202,6 +217,14 @@ def _tokens_and_offsets(tokenizer: Tokenizer, answers: dict[str, Any]) -> tuple[
     if encoding.ids != answers["ids"]:
         return answers["tokens"], answers["offsets"]
     return encoding.tokens, encoding.offsets
+
+
+def _columns_of_pair(tokenizer: Tokenizer, answers: dict[str, Any]) -> list[Any]:
+    first, second = answers["pair"]
+    encoding = tokenizer.encode_with_offsets(first, pair=second)
+    if encoding.ids != answers["post"][1]:
+        return [answers[key] for key in _COLUMNS_OF_PAIRS]
+    return [getattr(encoding, key) for key in _COLUMNS_OF_PAIRS]
 
 
 def _rendered(tokenizer: Tokenizer, chat: dict[str, Any]) -> str | None:

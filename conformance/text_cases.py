@@ -13,21 +13,24 @@ from conformance import chat_cases, text_vocabularies
 class TextCase:
     """A tokenizer, what is asked of it, and nothing about the answers.
 
-    `more_sequences` are ids to decode besides the broken characters of every vocabulary, `stops`
-    pairs of a text and its stop strings, `chats` the arguments of a chat template.
+    `pairs` are two texts to be encoded together, `more_sequences` ids to decode besides the broken
+    characters of every vocabulary, `stops` pairs of a text and its stop strings, `chats` the
+    arguments of a chat template.
     """
 
     name: str
     tokenizer: Callable[[], dict[str, Any]]
     config: Mapping[str, Any]
     texts: tuple[str, ...]
+    pairs: tuple[tuple[str, str], ...] = ()
     more_sequences: tuple[tuple[int, ...], ...] = ()
     stops: tuple[tuple[str, tuple[str, ...]], ...] = ()
     chats: tuple[Mapping[str, Any], ...] = ()
 
     @property
     def sequences(self) -> tuple[tuple[int, ...], ...]:
-        return _broken_characters(self.tokenizer()) + self.more_sequences
+        definition = self.tokenizer()
+        return _broken_characters(definition) + _odd_ids(definition) + self.more_sequences
 
 
 _TEXTS = (
@@ -50,6 +53,12 @@ _TEXTS = (
     "".join(map(chr, range(0x100))),
     "a\x04bc d\x06\x04é",
     "\u00a0the\u2003café\u3000 \x85 x\u200b",
+)
+
+_PAIRS = (
+    ("She sells shells.", " the 12 others"),
+    ("", "the"),
+    ("a ", ""),
 )
 
 _STOPS = (
@@ -139,19 +148,39 @@ def _config(template: Any, **tokens: str) -> dict[str, Any]:
 def _broken_characters(definition: dict[str, Any]) -> tuple[tuple[int, ...], ...]:
     """Return ids that spell bytes which are no text, each byte a token of its own."""
     vocab, alphabet = definition["model"]["vocab"], text_vocabularies.byte_alphabet()
+    if isinstance(vocab, list):  # of a Unigram model
+        vocab = {piece: i for i, (piece, _) in enumerate(vocab)}
+    if "<0x80>" in vocab:
+        alphabet = [f"<0x{byte:02X}>" for byte in range(256)]
+    elif alphabet[0x80] not in vocab:
+        return ()
     (first, *_) = definition["added_tokens"]
 
     def ids(*values: int) -> tuple[int, ...]:
-        return tuple(vocab[alphabet[byte]] for byte in values)
+        return tuple(vocab[alphabet[byte]] for byte in values if alphabet[byte] in vocab)
 
-    dragon = ids(*"🐉".encode())
+    dragon = ids(*("🐉" if alphabet[0xF0] in vocab else "龍").encode())
     return (
         ids(*[0x80] * 9, 0x41),
         ids(0xE2, 0x82, 0x41, 0xE2, 0x82),
         ids(0xED, 0xA0, 0x80, 0xF0, 0x80, 0x80, 0xF4, 0x90, 0x41),
         (*dragon[:2], first["id"], *dragon[2:]),
-        (*dragon[:3], 99_999, dragon[3], *dragon[:3]),
+        (*dragon[:-1], 99_999, dragon[-1], *dragon[:-1]),
         (first["id"], *dragon, first["id"]),
+        # Characters, then a byte that is none: a run that was a text so far.
+        ids(*"aé龍".encode(), 0x80, *"é".encode(), 0xE2),
+        (*ids(0x20, 0x20), first["id"], *ids(0x20, *"é".encode()), *dragon[:-1]),
+    )
+
+
+def _odd_ids(definition: dict[str, Any]) -> tuple[tuple[int, ...], ...]:
+    """Return ids in an order that no text gives: some of all tokens, special and unknown ones between."""
+    size = len(definition["model"]["vocab"])
+    specials = [token["id"] for token in definition["added_tokens"]]
+    mixed = [i for start in range(0, size, 29) for i in (start, size - 1 - start)]
+    return (
+        tuple(mixed),
+        (*specials, 99_999, size - 1, *specials[::-1], size - 2, size - 2, size - 3),
     )
 
 
@@ -160,17 +189,15 @@ def _case(
     tokenizer: Callable[[], dict[str, Any]],
     config: Mapping[str, Any],
     texts: tuple[str, ...],
-    more_sequences: tuple[tuple[int, ...], ...] = (),
 ) -> TextCase:
-    return TextCase(
-        name,
-        tokenizer,
-        config,
-        _TEXTS + texts,
-        more_sequences,
-        _STOPS,
-        _CHATS,
-    )
+    """Return a case with a chat template; what is asked of it includes stop strings and chats."""
+    return TextCase(name, tokenizer, config, _TEXTS + texts, _PAIRS, stops=_STOPS, chats=_CHATS)
+
+
+def _stages(name: str, tokenizer: Callable[[], dict[str, Any]], *texts: str) -> TextCase:
+    """Return a case of the stages alone."""
+    config = {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False}
+    return TextCase(name, tokenizer, config, _TEXTS + texts, _PAIRS)
 
 
 TEXT_CASES: tuple[TextCase, ...] = (
@@ -232,5 +259,62 @@ TEXT_CASES: tuple[TextCase, ...] = (
             "x<naïve 東>y </s>z",
             "ﬁne ①② e\u0301lan Ａｂ",
         ),
+    ),
+    _stages(
+        "text-llama2",
+        text_vocabularies.llama2,
+        "<s>The<s> the </s>x</s>",
+        "😀😀 😀x",
+        "▁the ▁ ▁▁",
+    ),
+    _stages(
+        "text-gemma",
+        text_vocabularies.gemma,
+        "a\n\n\nb\t\tc     d    e",
+        "▁▁x  ▁▁<table> <start_of_turn>user\n<bos>",
+    ),
+    _stages(
+        "text-unigram",
+        text_vocabularies.unigram,
+        "ﬁne ①② e\u0301lan Ａｂ Ⅷ … \u1112\u1161\u11ab",
+        "a  <mask> b<mask>  Ångström Ångströms A\u030angström",
+        "aaaaaaaaa she sells seashells zzz ▁the",
+    ),
+    _stages(
+        "text-unigram-bytes",
+        text_vocabularies.unigram_bytes,
+        "a<sep>b <sep> 12 <s>x",
+        "▁▁the ①② ﬁ",
+    ),
+    _stages(
+        "text-wordpiece",
+        text_vocabularies.wordpiece,
+        "The [MASK] sells  [MASK]! [UNK] don't \"we're\" it's .",
+        "İstanbul ΑΣ ΟΔΟΣ. ǅ ẞ",
+        "中文字\u3007 a\u00adb \u200dx\ufffdy \u0600",
+    ),
+    _stages(
+        "text-letters",
+        text_vocabularies.letters,
+        "  <Mask>  The <mask> CAFÉ Ångström <s>x",
+        "jj7j 12 345a6 a.b!!c İ ǅ",
+    ),
+    _stages(
+        "text-words",
+        text_vocabularies.words,
+        "The-unhappy--others-gather; the café 12345 東京",
+        "theотherthe 東京the한글 ー々〆x, (she) [CLS] ﬁ ½",
+    ),
+    _stages(
+        "text-spelled-bytes",
+        text_vocabularies.spelled_bytes,
+        "größe größen  größe!! <s> x</s>  y",
+        "!!? things zzz  ",
+    ),
+    _stages(
+        "text-inner-pieces",
+        text_vocabularies.inner_pieces,
+        "jjQQ 7j7 ...the!!!_x_ __ (([CLS]))",
+        "e\u0301\u0327 \u212b ﬁ",
     ),
 )

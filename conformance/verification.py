@@ -36,6 +36,10 @@ _COMPUTES = ("transformers", "torch", "tokenizers")
 _STAGES = {
     "added_normalized": "tokenizer.added",
     "tokens": "tokenizer.offsets",
+    "type_ids": "tokenizer.offsets",
+    "special_tokens_mask": "tokenizer.offsets",
+    "alone": "tokenizer.encode",
+    "streamed": "tokenizer.stream",
     "ids": "tokenizer.encode",
     "decode_skipping": "tokenizer.decode",
     "shown": "tokenizer.stop",
@@ -313,7 +317,7 @@ def _text_moves(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator
             yield Move(f"text.json, {group}", f"holds {len(new)} samples, were {len(old)}")
             continue
         for was, now in zip(old, new, strict=True):
-            shown = _short(next(was[key] for key in ("text", "chat", "ids") if key in was))
+            shown = _short(next(was[key] for key in ("text", "pair", "chat", "ids") if key in was))
             for key in sorted(k for k in was.keys() | now.keys() if was.get(k) != now.get(k)):
                 stage = _STAGES.get(key, f"tokenizer.{key}")
                 if shown not in samples.setdefault(stage, []):

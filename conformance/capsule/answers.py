@@ -18,7 +18,7 @@ from conformance.text import TextFinding, judge_text
 from engine.errors import LockstepError
 from engine.tokenizer import Tokenizer
 
-_SECTIONS = ("texts", "sequences", "stops", "chats")
+_SECTIONS = ("texts", "pairs", "sequences", "stops", "chats")
 _LISTS = ("endings", "logprobs")  # what can be left out of a decisions golden
 
 

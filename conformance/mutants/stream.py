@@ -14,8 +14,8 @@ STREAM: tuple[Mutant, ...] = (
         "skips every added token, and with them what clients need to see",
         "openvinotoolkit/model_server#4168",
         "tokenizer/tokenizer.py",
-        "{token.id for token in tokens if token.special}",
-        "{token.id for token in tokens}",
+        "{token.content for token in tokens if token.special}",
+        "{token.content for token in tokens}",
         "tokenizer.decode tokenizer.stream",
     ),
     _fault(
@@ -23,8 +23,8 @@ STREAM: tuple[Mutant, ...] = (
         "shows special tokens to a client that did not ask for them",
         "openvinotoolkit/model_server#4168",
         "tokenizer/tokenizer.py",
-        "if skip_special_tokens and token_id in self._special:",
-        "if False:",
+        "return None if skip_special_tokens and token in self._hidden else token",
+        "return token",
         "tokenizer.decode tokenizer.stream",
     ),
     _fault(
@@ -41,8 +41,8 @@ STREAM: tuple[Mutant, ...] = (
         "fails at an id that the model has and the vocabulary lacks",
         "pegainfer-project/pegainfer#673",
         "tokenizer/tokenizer.py",
-        "            return None\n        return self._tokens.get(token_id)",
-        "            return None\n        return self._tokens[token_id]",
+        "token = self._spellings.get(token_id)",
+        "token = self._spellings[token_id]",
         "tokenizer.decode tokenizer.stream",
     ),
     _fault(

@@ -7,10 +7,11 @@ given input; `capture_text_case` writes those answers down as the golden of a te
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cache
-from itertools import pairwise
+from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,8 @@ Pieces = list[int | str]
 
 #: Arguments of a chat that ask for more than its text.
 _ASKED = ("return_assistant_tokens_mask", "harmless")
+
+_BYTE_TOKEN = re.compile("<0x[0-9A-F]{2}>")
 
 #: The rule that GGUF's name "smollm" stands for in the model's own tokenizer.json.
 _SMOLLM_WORDS = {
@@ -65,6 +68,7 @@ class Reference:
         self._whole.no_truncation()
         self._whole.no_padding()
         added = definition["added_tokens"]
+        self._hidden = frozenset(token["content"] for token in added if token["special"])
         self.added = _finder([t for t in added if not t["normalized"]], lambda content: content)
         self.added_normalized = _finder([t for t in added if t["normalized"]], self.normalize)
 
@@ -133,16 +137,43 @@ class Reference:
     def decode(self, ids: Sequence[int], skip_special_tokens: bool = False) -> str:
         return str(self._whole.decode(list(ids), skip_special_tokens=skip_special_tokens))
 
+    def streamed(self, ids: Sequence[int], skip_special_tokens: bool = False) -> str:
+        """Return what a stream shows of some ids that can take nothing back.
+
+        That is what `decode` gives, but for a run of byte tokens that is not UTF-8. The library
+        makes U+FFFD of each of its bytes, even of those that were whole characters while they
+        were all there was. Of such a run the characters before the first bad byte stay.
+        """
+        hidden = self._hidden if skip_special_tokens else frozenset()
+        known = filter(None, map(self._whole.id_to_token, ids))
+        tokens = [str(token) for token in known if token not in hidden]
+        shown: list[str] = []
+        for is_byte, run in groupby(tokens, lambda token: _BYTE_TOKEN.fullmatch(token) is not None):
+            group = list(run)
+            shown += _shown_of(group) if is_byte else group
+        decoder = self._whole.decoder
+        return " ".join(shown) if decoder is None else str(decoder.decode(shown))
+
     def stream(self, ids: Sequence[int]) -> list[str]:
         """Return what each id adds to the text that is already certain, in quadratic time.
 
-        Certain is what decoding the ids so far and decoding them all agree on.
+        Certain is what streams of the ids so far and of them all agree on.
         """
-        whole = self.decode(ids)
+        whole = self.streamed(ids)
         certain = [
-            _common_prefix(self.decode(ids[:count]), whole) for count in range(1, len(ids) + 1)
+            _common_prefix(self.streamed(ids[:count]), whole) for count in range(1, len(ids) + 1)
         ]
         return [now[len(before) :] for before, now in pairwise(["", *certain])]
+
+
+def _shown_of(run: list[str]) -> list[str]:
+    """Return a run of byte tokens with U+FFFD in the place of those that are no character's."""
+    data = bytes(int(token[3:5], 16) for token in run)
+    try:
+        data.decode()
+    except UnicodeDecodeError as error:
+        return run[: error.start] + ["\ufffd"] * (len(run) - error.start)
+    return run
 
 
 def _finder(
@@ -201,6 +232,7 @@ def capture_text_case(case: TextCase, out: Path) -> None:
     reference = Reference(definition)
     answers = {
         "texts": [_answer(reference, text) for text in case.texts],
+        "pairs": [_answer_pair(reference, *pair) for pair in case.pairs],
         "sequences": [_answer_ids(reference, list(ids)) for ids in case.sequences],
         "stops": [answer_stop(*stop) for stop in case.stops],
         "chats": _answer_chats(out, case, reference),
@@ -251,12 +283,31 @@ def _answer(reference: Reference, text: str) -> dict[str, Any]:
     }
 
 
+def _answer_pair(reference: Reference, first: str, second: str) -> dict[str, Any]:
+    """Return what the post-processor makes of two texts, with special tokens and without."""
+    whole = reference.encode(first, pair=second)
+    plain = reference.encode(first, add_special_tokens=False, pair=second)
+    return {
+        "pair": (first, second),
+        "alone": [reference.encode(text, add_special_tokens=False).ids for text in (first, second)],
+        "post": (plain.ids, whole.ids),
+        "tokens": whole.tokens,
+        "offsets": whole.offsets,
+        "type_ids": whole.type_ids,
+        "special_tokens_mask": whole.special_tokens_mask,
+    }
+
+
 def _answer_ids(reference: Reference, ids: list[int]) -> dict[str, Any]:
+    """Return the text of some ids; `streamed` only where a stream shows other ones."""
+    texts = [reference.decode(ids, skip) for skip in (False, True)]
+    streamed = [reference.streamed(ids, skip) for skip in (False, True)]
     return {
         "ids": ids,
-        "decode": reference.decode(ids),
-        "decode_skipping": reference.decode(ids, skip_special_tokens=True),
+        "decode": texts[0],
+        "decode_skipping": texts[1],
         "stream": reference.stream(ids),
+        **({"streamed": streamed} if streamed != texts else {}),
     }
 
 
@@ -291,9 +342,9 @@ def _answer_chats(folder: Path, case: TextCase, reference: Reference) -> list[di
 
     Makes sure that a chat's ids are those of its text.
     """
-    tokenizer = _in_transformers(folder)
     chats = []
     for chat in case.chats:
+        tokenizer = _in_transformers(folder)
         arguments = {name: value for name, value in chat.items() if name not in _ASKED}
         answer: dict[str, Any] = {"chat": arguments, "rendered": None}
         chats.append(answer)

@@ -12,6 +12,14 @@ from conformance.text_vocabularies.byte_level import (
     qwen2,
     smollm2,
 )
+from conformance.text_vocabularies.chains import (
+    inner_pieces,
+    letters,
+    spelled_bytes,
+    wordpiece,
+    words,
+)
+from conformance.text_vocabularies.spaced import gemma, llama2, unigram, unigram_bytes
 from conformance.text_vocabularies.training import (
     GPT2_WORDS,
     LLAMA3_WORDS,
@@ -25,9 +33,18 @@ __all__ = [
     "QWEN2_WORDS",
     "ascii_only",
     "byte_alphabet",
+    "gemma",
     "gpt2",
+    "inner_pieces",
+    "letters",
+    "llama2",
     "llama3",
     "pieces",
     "qwen2",
     "smollm2",
+    "spelled_bytes",
+    "unigram",
+    "unigram_bytes",
+    "wordpiece",
+    "words",
 ]

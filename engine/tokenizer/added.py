@@ -60,7 +60,10 @@ class AddedTokens:
     def __init__(
         self, tokens: Iterable[AddedToken], spell: Callable[[str], str] = lambda content: content
     ) -> None:
-        self._tokens = {spelled: token for token in tokens if (spelled := spell(token.content))}
+        self._tokens: dict[str, AddedToken] = {}
+        for token in tokens:
+            if spelled := spell(token.content):  # of two that are spelled alike the first counts
+                self._tokens.setdefault(spelled, token)
         self._pattern = re.compile(_pattern(sorted(self._tokens)))
 
     def __call__(self, text: str) -> list[int | str]:

@@ -10,16 +10,13 @@ from typing import Any
 
 import regex
 
-from engine.errors import ModelFileError, RequestError
-from engine.files import read_json
+from engine.errors import RequestError
 from engine.tokenizer.added import AddedToken, AddedTokens, Allows, every_token
 from engine.tokenizer.aligned import Aligned, Encoding
 from engine.tokenizer.chat import ChatTemplate
 from engine.tokenizer.decode.ids import IdDecoder
 from engine.tokenizer.fitting import Padding, Truncation
-from engine.tokenizer.formats.definition import stages_from_json
-from engine.tokenizer.formats.gguf import read_gguf_tokenizer
-from engine.tokenizer.formats.surroundings import surroundings_from_folder
+from engine.tokenizer.formats.open import read_tokenizer
 from engine.tokenizer.stages import Stages, Surroundings
 from engine.tokenizer.stream import TokenStream
 from engine.tokenizer.word_cache import WordCache
@@ -50,7 +47,12 @@ class Tokenizer:
         )
         self._ids = {**self.model.vocab, **{token.content: token.id for token in tokens}}
         self._tokens = {token_id: token for token, token_id in self._ids.items()}
-        self._special = {token.id for token in tokens if token.special}
+        # As in the reference: a text shows a token of the normalised text as that spells it, and what
+        # is hidden is the spelling.
+        self._spellings = self._tokens | {
+            token.id: self.normalizer(token.content) for token in tokens if token.normalized
+        }
+        self._hidden = {token.content for token in tokens if token.special}
         self._decoders = [
             IdDecoder(partial(self._spelled, skip_special_tokens=skip), self.decoder)
             for skip in (False, True)
@@ -66,15 +68,11 @@ class Tokenizer:
 
     @classmethod
     def load(cls, path: str | Path) -> Tokenizer:
-        """Read a model folder, a tokenizer.json (with the files beside it) or a .gguf file."""
-        path = Path(path)
-        if path.suffix == ".gguf":
-            return cls(*read_gguf_tokenizer(path), str(path))
-        file = path / "tokenizer.json" if path.is_dir() else path
-        if not file.is_file():
-            raise ModelFileError(f"{file} does not exist: a model folder needs its tokenizer.json")
-        stages = stages_from_json(read_json(file), str(file))
-        return cls(stages, surroundings_from_folder(file.parent), str(file))
+        """Read a model folder or a tokenizer's file, with what the files beside it say.
+
+        Formats: tokenizer.json, SentencePiece's .model, tiktoken ranks, tekken.json, .gguf.
+        """
+        return cls(*read_tokenizer(Path(path)))
 
     @property
     def vocab_size(self) -> int:
@@ -292,9 +290,8 @@ class Tokenizer:
         """Return the token to decode, None if the id gives no text."""
         if type(token_id) is not int or token_id < 0:
             raise RequestError(f"{token_id!r:.60} is no token id: ids are integers from 0 up")
-        if skip_special_tokens and token_id in self._special:
-            return None
-        return self._tokens.get(token_id)
+        token = self._spellings.get(token_id)
+        return None if skip_special_tokens and token in self._hidden else token
 
 
 def _rule(parse_special: bool) -> Allows:
