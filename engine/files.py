@@ -10,6 +10,14 @@ from typing import Any
 from engine.errors import ModelFileError
 
 
+def read_bytes(path: Path) -> bytes:
+    """A file's content; a ModelFileError names a file that cannot be read."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise ModelFileError(f"{path} cannot be read: {error.strerror or error}") from error
+
+
 def read_text(path: Path) -> str:
     """A file's UTF-8 text; anything else is a ModelFileError that names the file."""
     try:

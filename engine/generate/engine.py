@@ -25,6 +25,7 @@ from engine.models import resolve
 from engine.probe import attached
 from engine.spec import ModelSpec
 from engine.tokenizer import Tokenizer
+from engine.tokenizer.formats.open import tokenizer_file
 from engine.weights import Checkpoint, load_parameters, open_checkpoint
 
 DTYPES = {
@@ -79,8 +80,7 @@ class Engine:
     @cached_property
     def has_tokenizer(self) -> bool:
         """Whether there is one; a model without it takes and gives ids alone."""
-        path = self.checkpoint.path
-        return path.is_file() or (path / "tokenizer.json").is_file()
+        return tokenizer_file(self.checkpoint.path) is not None
 
     @cached_property
     def eos_ids(self) -> frozenset[int]:
@@ -182,7 +182,7 @@ class Engine:
             return AnswerText(text, params.stop, params.include_stop_str_in_output)
         if params.stop:
             raise RequestError(
-                f"{self.checkpoint.path} has no tokenizer.json, so stop strings cannot be found; "
+                f"{self.checkpoint.path} has no tokenizer, so stop strings cannot be found; "
                 "use stop_token_ids"
             )
         return AnswerText(None, ())

@@ -168,17 +168,13 @@ class _Reader:
         """
         model = self._sentencepiece()
         runs = [text for _, text in model.pieces.of(USER_DEFINED) if not text.strip(SPACE)]
-        return definition_from_model(
-            model,
-            self._source,
-            post_processor=self._around(True),
-            first=sorted(runs, key=len, reverse=True),
-        )
+        first = sorted(runs, key=len, reverse=True)
+        definition = definition_from_model(model, self._source, first=first)
+        return {**definition, "post_processor": self._around(True)}
 
     def _t5(self) -> Definition:
-        return definition_from_model(
-            self._sentencepiece(), self._source, post_processor=self._around(False, True)
-        )
+        definition = definition_from_model(self._sentencepiece(), self._source)
+        return {**definition, "post_processor": self._around(False, True)}
 
     def _sentencepiece(self) -> Model:
         """Return the SentencePiece model that the file was made from."""

@@ -29,6 +29,7 @@ from engine.tokenizer.formats.parts import (
 )
 from engine.tokenizer.formats.protobuf import fields, floating, signed
 from engine.tokenizer.formats.ranked import stages_of
+from engine.tokenizer.formats.wishes import NONE, Wishes
 from engine.tokenizer.models.ranks import TokenRanks
 from engine.tokenizer.models.symbols import SymbolModel
 from engine.tokenizer.models.unigram import UnigramModel
@@ -201,36 +202,32 @@ def _special_tokens(
 
 
 def definition_from_model(
-    model: Model,
-    source: str,
-    *,
-    added_tokens: Sequence[Definition] = (),
-    post_processor: Definition | None = None,
-    first: Sequence[str] = (),
+    model: Model, source: str, wishes: Wishes = NONE, *, first: Sequence[str] = ()
 ) -> Definition:
     """Return the object of the tokenizer.json that comes nearest to a model.
 
-    `added_tokens` are those that files beside the model add, or say more of. User-defined pieces
-    are added tokens here, as transformers has them. The pieces `first` merge before all others.
+    User-defined pieces are added tokens here, as transformers has them. The pieces `first` merge
+    before all others.
     """
     check_pieces(model.pieces, source)
     pieces = model.pieces
     vocab = {text: i for i, text in pieces.of(*_KINDS - {UNUSED})}
-    own = [
-        added_token(i, text, special=pieces.kinds[i] != USER_DEFINED)
+    own = {
+        i: added_token(i, text, special=pieces.kinds[i] != USER_DEFINED)
         for i, text in pieces.of(UNKNOWN, CONTROL, USER_DEFINED)
+    }
+    ends = [
+        None if token is None else (vocab[token], token)
+        for token in map(model.special_tokens.get, ("bos_token", "eos_token"))
     ]
-    more = {entry["id"]: entry for entry in added_tokens}
     return {
         "version": "1.0",
         "truncation": None,
         "padding": None,
-        "added_tokens": sorted(
-            ({entry["id"]: entry for entry in own} | more).values(), key=lambda entry: entry["id"]
-        ),
+        "added_tokens": [entry for _, entry in sorted({**own, **wishes.added_tokens}.items())],
         "normalizer": sequence("normalizers", _normalizers(model)),
         "pre_tokenizer": None,
-        "post_processor": post_processor,
+        "post_processor": wishes.around(*ends),
         "decoder": decoder(
             model.byte_fallback, model.spaces.add_dummy_prefix or model.spaces.remove_extra
         ),

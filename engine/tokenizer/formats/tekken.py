@@ -23,7 +23,12 @@ _FIRST_SPECIALS = (
     "[/TOOL_RESULTS] [TOOL_CALLS] [IMG] <pad> [IMG_BREAK] [IMG_END] [PREFIX] [MIDDLE] [SUFFIX] "
     "[SYSTEM_PROMPT] [/SYSTEM_PROMPT] [TOOL_CONTENT]"
 ).split()
-BOS, EOS, UNKNOWN, PAD = "<s>", "</s>", "<unk>", "<pad>"
+_BOS = "<s>"
+
+
+def is_tekken(data: Mapping[str, Any]) -> bool:
+    """Whether the object of a JSON file is a tekken.json's, and not a tokenizer.json's."""
+    return "config" in data and "vocab" in data and "model" not in data
 
 
 def definition_from_tekken(data: Mapping[str, Any], source: str) -> Definition:
@@ -60,7 +65,7 @@ def definition_from_tekken(data: Mapping[str, Any], source: str) -> Definition:
         source,
         first_id=n_specials,
         added_tokens=[added_token(i, token, special=True) for i, token in enumerate(specials)],
-        post_processor=around([(specials.index(BOS), BOS)] if BOS in specials else []),
+        post_processor=around([(specials.index(_BOS), _BOS)] if _BOS in specials else []),
     )
 
 

@@ -12,7 +12,7 @@ import binascii
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
 
 from engine.errors import ModelFileError
 from engine.tokenizer.formats.faults import damaged
@@ -22,16 +22,17 @@ from engine.tokenizer.formats.parts import (
     O200K_WORDS,
     Definition,
     added_token,
-    around,
     byte_level,
     byte_pairs,
     spelled,
     split_at,
 )
+from engine.tokenizer.formats.wishes import NONE, Wishes
 from engine.tokenizer.models.ranks import TokenRanks
 from engine.tokenizer.split.pattern import GPT2_WORDS
 
 _END = "<|endoftext|>"
+_DECODED = partial(binascii.a2b_base64, strict_mode=True)
 _LINES = re.compile(rb"(?:[A-Za-z0-9+/]+={0,2} [0-9]{1,9}(?:\r?\n|\Z))*+(?:\s*\Z)?")
 
 
@@ -42,6 +43,7 @@ class _Encoding:
     words: str
     special_tokens: Mapping[int, str] = field(default_factory=dict)
     bos: str | None = None
+    eos: str = _END
 
 
 def _llama3_specials() -> dict[int, str]:
@@ -95,10 +97,10 @@ _BY_NAME = {
     "o200k_harmony": _Encoding(O200K_WORDS, _harmony_specials()),
 }
 # A tokenizer.model in this format is Meta's: Llama 3's with 128,000 ranks, Llama 4's with 200,000.
-_META_BOS = "<|begin_of_text|>"
+_META_BOS, _META_EOS = "<|begin_of_text|>", "<|end_of_text|>"
 _LLAMA3_RANKS, _LLAMA4_RANKS = 128000, 200000
-_LLAMA3 = _Encoding(CL100K_WORDS, _llama3_specials(), _META_BOS)
-_LLAMA4 = _Encoding(O200K_WORDS, {}, _META_BOS)
+_LLAMA3 = _Encoding(CL100K_WORDS, _llama3_specials(), _META_BOS, _META_EOS)
+_LLAMA4 = _Encoding(O200K_WORDS, {}, _META_BOS, _META_EOS)
 
 
 def is_tiktoken(data: bytes) -> bool:
@@ -111,35 +113,40 @@ def is_tiktoken(data: bytes) -> bool:
 
 
 def definition_from_tiktoken(
-    data: bytes,
-    name: str,
-    source: str,
-    special_tokens: Sequence[Definition] = (),
+    data: bytes, name: str, source: str, wishes: Wishes = NONE
 ) -> Definition:
     """Return the tokenizer of a rank file; `name` is the file's without its ending.
 
-    `special_tokens` are entries of added_tokens; where there are any, they are all there are.
+    Where `wishes` has added tokens, they are all there are.
     """
     ranks = _ranks(data, source)
-    encoding = _BY_NAME.get(name) or _metas(len(ranks), special_tokens)
+    encoding = _BY_NAME.get(name) or _metas(len(ranks), wishes)
     if encoding is None:
         raise ModelFileError(
             f"{source}: a tiktoken file does not say how words are cut, and {name!r:.60} with "
             f"{len(ranks)} ranks is not known here; {', '.join(_BY_NAME)} are by their file's "
             "name, and Llama 3's tokenizer.model: give the model's tokenizer.json instead"
         )
-    specials = list(special_tokens) or [
+    specials = list(wishes.added_tokens.values()) or [
         added_token(i, token, special=True) for i, token in encoding.special_tokens.items()
     ]
-    begin = [(e["id"], e["content"]) for e in specials if e["content"] == encoding.bos]
+    ids = {entry["content"]: entry["id"] for entry in specials}
+    ends = [
+        (ids[token], token) if token is not None and token in ids else None
+        for token in (encoding.bos, encoding.eos)
+    ]
     return ranked(
-        ranks, [encoding.words], source, added_tokens=specials, post_processor=around(begin)
+        ranks,
+        [encoding.words],
+        source,
+        added_tokens=specials,
+        post_processor=wishes.around(*ends),
     )
 
 
-def _metas(n_ranks: int, special_tokens: Sequence[Definition]) -> _Encoding | None:
+def _metas(n_ranks: int, wishes: Wishes) -> _Encoding | None:
     """Return what a file of Meta's leaves out, None if it is not Meta's."""
-    first_id = min((int(e["id"]) for e in special_tokens if e["content"] == _META_BOS), default=0)
+    first_id = next((i for i, e in wishes.added_tokens.items() if e["content"] == _META_BOS), 0)
     if max(n_ranks, first_id) >= _LLAMA4_RANKS and first_id:
         return _LLAMA4
     return _LLAMA3 if first_id or n_ranks == _LLAMA3_RANKS else None
@@ -151,22 +158,22 @@ def _ranks(data: bytes, source: str) -> dict[bytes, int]:
         number = data[: _LINES.match(data).end()].count(b"\n") + 1  # type: ignore[union-attr]
         raise damaged(source, f"line {number}", "it must be a token in base64 and its rank")
     words = data.split()
-    tokens = [decoded(text, source) for text in words[::2]]
+    try:
+        tokens = list(map(_DECODED, words[::2]))
+    except ValueError as error:
+        raise damaged(source, "base64", error) from error
     ranks = dict(zip(tokens, map(int, words[1::2]), strict=True))
     if len(ranks) < len(tokens) or len(set(ranks.values())) < len(ranks):
         raise damaged(source, "list of ranks", "a token or a rank appears twice")
     return ranks
 
 
-def decoded(text: str | bytes, source: str) -> bytes:
+def decoded(text: str, source: str) -> bytes:
     """Return the bytes of a token in base64."""
     try:
-        token = binascii.a2b_base64(text, strict_mode=True)
+        return _DECODED(text)
     except ValueError as error:
         raise damaged(source, f"base64 {text!r:.60}", error) from error
-    if not token:
-        raise damaged(source, "list of tokens", "a token is empty")
-    return token
 
 
 def ranked(
@@ -181,6 +188,8 @@ def ranked(
     """Return the tokenizer that merges by rank; a token's id is its rank after `first_id`."""
     if missing := [byte for byte in range(256) if bytes([byte]) not in ranks]:
         raise damaged(source, "list of tokens", f"the byte {missing[0]} has none")
+    if b"" in ranks:
+        raise damaged(source, "list of tokens", "a token is empty")
     vocab = {spelled(token): rank + first_id for token, rank in ranks.items()}
     return byte_level(
         byte_pairs(vocab, TokenRanks(vocab, vocab), ignore_merges=True),
@@ -188,19 +197,3 @@ def ranked(
         added_tokens=added_tokens,
         post_processor=post_processor,
     )
-
-
-def special_tokens_beside(config: Mapping[str, Any], source: str) -> list[Definition]:
-    """Return the added_tokens_decoder of a tokenizer_config.json as entries of added_tokens."""
-    entries = config.get("added_tokens_decoder") or {}
-    try:
-        return [
-            added_token(int(i), str(e["content"]), bool(e.get("special")), **_flags(e))
-            for i, e in entries.items()
-        ]
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise damaged(source, "added_tokens_decoder", error) from error
-
-
-def _flags(entry: Mapping[str, Any]) -> dict[str, bool]:
-    return {name: bool(entry.get(name)) for name in ("single_word", "lstrip", "rstrip")}
