@@ -16,8 +16,8 @@ from engine.errors import ModelFileError
 from engine.families import read_spec
 
 ROOT = Path(__file__).parents[1]
-REFERENCE = {"transformers", "tokenizers", "accelerate"}
-OTHER_ENGINES = {"tiktoken", "vllm", "sentencepiece"}
+REFERENCE = {"transformers", "tokenizers", "accelerate", "sentencepiece", "tiktoken"}
+OTHER_ENGINES = {"vllm"}
 UNSAFE_MODULES = {"pickle", "cloudpickle", "dill", "joblib", "marshal", "shelve"}
 FORWARD_PASS = r"engine/(decoder|layers|attention|rope|probe)\.py|engine/(backends|cache)/.*"
 MODEL_NAMES = re.compile(
