@@ -53,6 +53,7 @@ def word_level(**fields: Any) -> dict[str, Any]:
         (with_model(type=["BPE"]), "BPE"),
         (with_model(dropout=0.1), "dropout"),
         (with_model(max_length=3), "max_length"),
+        (with_model(byte_fallback=True, end_of_word_suffix="w"), "byte_fallback"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

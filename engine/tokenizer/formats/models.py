@@ -118,15 +118,17 @@ def _byte_pair_model(fields: _Fields) -> BytePairModel:
         fuse=fields.take("fuse_unk", bool, False),
         byte_fallback=fields.take("byte_fallback", bool, False),
     )
-    try:
-        return BytePairModel(
-            vocab,
-            _pairs(fields.need("merges", list)),
-            fields.take("ignore_merges", bool, False),
-            unknown,
-            fields.take("continuing_subword_prefix", str, ""),
-            fields.take("end_of_word_suffix", str, ""),
+    prefix = fields.take("continuing_subword_prefix", str, "")
+    suffix = fields.take("end_of_word_suffix", str, "")
+    if unknown.byte_fallback and (prefix or suffix):
+        raise ModelFileError(
+            f"{fields.source}: the BPE model's byte_fallback is not supported together with a "
+            "prefix or suffix, whose bytes stand for no place in the text"
         )
+    ignore_merges = fields.take("ignore_merges", bool, False)
+    try:
+        merges = _pairs(fields.need("merges", list))
+        return BytePairModel(vocab, merges, ignore_merges, unknown, prefix, suffix)
     except (KeyError, TypeError, ValueError) as error:
         raise fields.damage("merges", error) from error
 

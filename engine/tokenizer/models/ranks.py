@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from functools import partial
 from itertools import chain
 from operator import add
 
@@ -28,8 +29,12 @@ class Ranks(dict[Pair, int]):
 
     LIMIT = 1 << 18
 
+    #: What two tokens make.
+    _join: Callable[[str, str], str] = staticmethod(add)
+
     def __init__(self, vocab: Mapping[str, int], tokens: Set[str], none: int) -> None:
         super().__init__()
+        self._vocab = vocab
         self.tokens = tokens
         """Every token that can be merged."""
         self.none = none
@@ -38,20 +43,22 @@ class Ranks(dict[Pair, int]):
         """The spelling of each id."""
 
     def __missing__(self, pair: Pair) -> int:
-        left, right = pair
-        if left is None or right is None:
+        left_id, right_id = pair
+        if left_id is None or right_id is None:
             return self.none
         if len(self) >= self.LIMIT:
             self.clear()
-        self[pair] = self.none
-        found = self._search(self.token_of[left], self.token_of[right])
-        if found is not None:
-            self[pair], self.made[pair] = found
-        return self[pair]
+        left, right = self.token_of[left_id], self.token_of[right_id]
+        made = self._vocab.get(self._join(left, right))
+        rank = self.none if made is None else self._search(left, right, made)
+        if made is not None and rank != self.none:
+            self.made[pair] = made
+        self[pair] = rank
+        return rank
 
     @abstractmethod
-    def _search(self, left: str, right: str) -> tuple[int, int] | None:
-        """Return the rank of two tokens and the id of the token they make, if they merge."""
+    def _search(self, left: str, right: str, made: int) -> int:
+        """Return the rank at which two tokens make this one, `none` if they do not merge."""
 
 
 class TokenRanks(Ranks):
@@ -63,14 +70,12 @@ class TokenRanks(Ranks):
     def __init__(self, vocab: Mapping[str, int], ranks: Mapping[str, int]) -> None:
         """Take the rank, from 0 up, of each token that merges or is made by merging."""
         super().__init__(vocab, ranks.keys(), max(ranks.values(), default=-1) + 1)
-        self._vocab = vocab
         self.ranks = ranks
 
-    def _search(self, left: str, right: str) -> tuple[int, int] | None:
-        ranks, made = self.ranks, left + right
-        if made in ranks and left in ranks and right in ranks:
-            return ranks[made], self._vocab[made]
-        return None
+    def _search(self, left: str, right: str, made: int) -> int:
+        if left in self.ranks and right in self.ranks:
+            return self.ranks.get(left + right, self.none)
+        return self.none
 
 
 class MergeRanks(Ranks):
@@ -92,38 +97,33 @@ class MergeRanks(Ranks):
         tokens = list(chain.from_iterable(merges))
         self._lefts, self._rights = tokens[::2], tokens[1::2]
         super().__init__(vocab, frozenset(tokens), len(self._lefts))
-        self._vocab = vocab
-        self._prefix = prefix
         if not vocab.keys() >= self.tokens:
             raise KeyError(min(self.tokens - vocab.keys()))
-        if prefix and any(map(self._is_short, self._rights)):
-            raise ValueError(f"the right side of a merge is shorter than the prefix {prefix!r}")
-        join = self._join if prefix else add
-        ids = list(map(vocab.__getitem__, map(join, self._lefts, self._rights)))
+        if prefix:
+            size = len(prefix.encode())
+            if any(len(right.encode()) < size for right in self._rights):
+                raise ValueError(f"the right side of a merge is shorter than {prefix!r}")
+            self._join = partial(_join_inside, size)
+        ids = list(map(vocab.__getitem__, map(self._join, self._lefts, self._rights)))
         # Most files list the merges in the order of their tokens' ids, so that this costs little.
         self._in_order = sorted(range(self.none), key=ids.__getitem__)
         self._made_in_order = sorted(ids)
 
-    def _search(self, left: str, right: str) -> tuple[int, int] | None:
-        """Return what two tokens make; if the merge is listed twice, the later one counts."""
-        made = self._vocab.get(self._join(left, right))
-        if made is None:
-            return None
-        rank = None
+    def _search(self, left: str, right: str, made: int) -> int:
+        """Return the rank of a merge; if it is listed twice, the later one counts."""
+        rank = self.none
         for i in range(bisect_left(self._made_in_order, made), self.none):
             if self._made_in_order[i] != made:
                 break
             candidate = self._in_order[i]
             if self._lefts[candidate] == left and self._rights[candidate] == right:
                 rank = candidate
-        return None if rank is None else (rank, made)
+        return rank
 
-    def _join(self, left: str, right: str) -> str:
-        if not self._prefix:
-            return left + right
-        # What cuts a character in two is no token: the reference drops bytes, not characters.
-        inner = right.encode()[len(self._prefix.encode()) :]
-        return left + inner.decode(errors="surrogateescape")
 
-    def _is_short(self, right: str) -> bool:
-        return len(right.encode()) < len(self._prefix.encode())
+def _join_inside(size: int, left: str, right: str) -> str:
+    """Return the token that two make where the right one loses its prefix of so many bytes.
+
+    What cuts a character in two is no token: the reference drops bytes, not characters.
+    """
+    return left + right.encode()[size:].decode(errors="surrogateescape")
