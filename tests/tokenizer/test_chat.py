@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +10,10 @@ import pytest
 
 from engine.errors import ModelFileError, RequestError
 from engine.tokenizer import Tokenizer
-from tests.tokenizer import real
 from tests.tokenizer.definitions import added, definition, ours
 
 HELLO = [{"role": "user", "content": "hello"}]
-TALK = [
+TALK: list[dict[str, Any]] = [
     {"role": "system", "content": "Be brief, naïve & <b>bold</b>."},
     {"role": "user", "content": " What's 1 < 2?\n"},
     {"role": "assistant", "content": "True.", "tool_calls": None},
@@ -27,24 +25,6 @@ TOOLS = [{"type": "function", "function": {"name": "größe", "description": "a 
 def with_template(template: str, **tokens: str) -> Tokenizer:
     special_tokens = {f"{name}_token": token for name, token in tokens.items()}
     return ours(definition(), chat_templates={"default": template}, special_tokens=special_tokens)
-
-
-@pytest.mark.parametrize("name", ["llama3", "llama3_1", "qwen3", "deepseek_v3"])
-@pytest.mark.parametrize("messages", [HELLO, TALK[1:], TALK])
-@pytest.mark.parametrize("extra", [{}, {"tools": TOOLS}, {"enable_thinking": False}])
-@pytest.mark.parametrize("add_generation_prompt", [True, False])
-def test_real_templates_render_as_in_transformers(
-    asset: Callable[[str], Path],
-    name: str,
-    messages: list[dict[str, Any]],
-    extra: dict[str, Any],
-    add_generation_prompt: bool,
-) -> None:
-    from conformance.oracle.text import render_chat
-
-    folder = asset(f"tokenizer-{name}")
-    expected = render_chat(folder, messages, add_generation_prompt, **extra)
-    assert real.load(folder).render_chat(messages, add_generation_prompt, **extra) == expected
 
 
 def test_blocks_leave_no_lines_and_loops_can_be_left() -> None:
@@ -91,26 +71,18 @@ def test_what_the_template_refuses_is_the_requests_fault() -> None:
         with_template("{{ messages[0].content + 1 }}").render_chat(HELLO)
     with pytest.raises(RequestError, match="mapping"):
         with_template("x").render_chat(["hello"])  # type: ignore[list-item]
-
-
-@pytest.mark.parametrize(
-    "template",
-    [
-        "{{ ''.__class__.__mro__[1].__subclasses__() }}",
-        "{{ messages.append(1) }}",
-        "{{ cycler.__init__.__globals__ }}",
-        "{% for i in range(999999999) %}{% endfor %}",
-    ],
-)
-def test_templates_are_not_trusted(template: str) -> None:
-    """They come with the model: a template must reach nothing, change nothing, and end."""
-    with pytest.raises(RequestError):
-        with_template(template).render_chat(HELLO)
+    with pytest.raises(RequestError, match="at least one message"):
+        with_template("x").render_chat([])
+    for options in ({"tools": [len]}, {"documents": ["x"]}, {"extra": {"now": object()}}):
+        with pytest.raises(RequestError, match=r"mapping|JSON's types"):
+            with_template("x").render_chat(HELLO, **options)
 
 
 def test_a_template_that_is_no_jinja_is_the_files_fault() -> None:
     with pytest.raises(ModelFileError, match="no valid jinja"):
         with_template("{% if %}").render_chat(HELLO)
+    with pytest.raises(RequestError, match="of this request is no valid jinja"):
+        with_template("x").render_chat(HELLO, chat_template="{% if %}")
 
 
 def test_no_template_is_said_so() -> None:
@@ -123,7 +95,9 @@ def test_tools_choose_the_template_for_tools() -> None:
     tokenizer = ours(definition(), chat_templates=templates)
     assert tokenizer.render_chat(HELLO) == "plain"
     assert tokenizer.render_chat(HELLO, tools=TOOLS) == "tools"
-    assert tokenizer.render_chat(HELLO, tools=[]) == "plain"
+    assert tokenizer.render_chat(HELLO, tools=[]) == "tools"
+    assert tokenizer.render_chat(HELLO, tools=TOOLS, chat_template="default") == "plain"
+    assert tokenizer.render_chat(HELLO, chat_template="{{ 1 + 1 }}") == "2"
 
 
 def test_a_chat_gets_bos_from_its_template_alone() -> None:
@@ -135,7 +109,7 @@ def test_a_chat_gets_bos_from_its_template_alone() -> None:
         post_processor={
             "type": "TemplateProcessing",
             "single": [bos, text],
-            "pair": [bos, text],
+            "pair": [bos, text, {"Sequence": {"id": "B", "type_id": 1}}],
             "special_tokens": {"<s>": {"id": "<s>", "ids": [256], "tokens": ["<s>"]}},
         },
     )
@@ -165,7 +139,14 @@ def test_the_files_of_a_folder_are_read_in_their_order(tmp_path: Path) -> None:
     assert loaded.bos_id is None
     assert loaded.render_chat(HELLO, tools=TOOLS) == "tools"
     write("chat_template.jinja", "file {{ messages[0].content }}\n")
-    assert Tokenizer.load(tmp_path / "tokenizer.json").render_chat(HELLO) == "file hello"
+    (tmp_path / "additional_chat_templates").mkdir()
+    write("additional_chat_templates/rag.jinja", "{{ documents | length }}")
+    loaded = Tokenizer.load(tmp_path / "tokenizer.json")
+    assert loaded.render_chat(HELLO) == "file hello"
+    assert loaded.render_chat(HELLO, tools=TOOLS) == "file hello"  # the config's are not read
+    assert loaded.render_chat(HELLO, chat_template="rag", documents=[{"text": "x"}]) == "1"
+    (tmp_path / "chat_template.jinja").unlink()
+    (tmp_path / "additional_chat_templates" / "rag.jinja").unlink()
     write("tokenizer_config.json", {"chat_template": 7})
     with pytest.raises(ModelFileError, match="chat_template"):
         Tokenizer.load(tmp_path)

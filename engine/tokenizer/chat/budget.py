@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 from typing import Any, NamedTuple
 
 #: Processor time of the rendering thread, so that a busy machine refuses nothing. A thousand
@@ -37,6 +38,10 @@ class Size(NamedTuple):
     text: int
     places: int
     depth: int
+
+
+_LISTS = (list, tuple, set, frozenset, Mapping)
+_NOTHING = Size(0, 0, 0)
 
 
 class Budget:
@@ -83,24 +88,28 @@ class Budget:
         return value
 
     def size(self, value: Any) -> Size:
-        """Return how much there is of a value; raises TooMuchError where that has no end to speak of."""
-        text = places = deepest = 0
-        left: list[tuple[Any, int]] = [(value, 0)]
-        while left:
-            item, depth = left.pop()
-            if isinstance(item, (str, bytes)):
-                text += len(item)
-            elif isinstance(item, (Mapping, list, tuple, set, frozenset)):
-                places += 1 + len(item)
-                deepest = max(deepest, depth + 1)
-                self.room_for(text + PLACE * places)
-                if deepest > DEPTH:
-                    raise TooMuchError(f"nests lists more than {DEPTH} deep")
-                left += ((inner, depth + 1) for inner in item)
-                if isinstance(item, Mapping):
-                    left += ((inner, depth + 1) for inner in item.values())
+        """Return how much there is of a value; raises TooMuchError beyond `TEXT` or `DEPTH`."""
+        return self._size(value, {}, 0)
+
+    def _size(self, value: Any, seen: dict[int, Size], above: int) -> Size:
+        """Return the same; a list in several places is looked through once."""
+        if isinstance(value, (str, bytes)):
+            return Size(len(value), 0, 0)
+        if not isinstance(value, _LISTS):
+            return _NOTHING
+        if above >= DEPTH:
+            raise TooMuchError(f"nests lists more than {DEPTH} deep")
+        text, places, deepest = 0, 1 + len(value), 0
+        for inner in chain(value, value.values()) if isinstance(value, Mapping) else value:
+            if isinstance(inner, str):
+                text += len(inner)
+            elif isinstance(inner, (bytes, *_LISTS)):
+                size = seen.get(id(inner)) or self._size(inner, seen, above + 1)
+                seen[id(inner)] = size
+                text, places = text + size.text, places + size.places
+                deepest = max(deepest, size.depth)
         self.room_for(text + PLACE * places)
-        return Size(text, places, deepest)
+        return Size(text, places, 1 + deepest)
 
     def weight(self, value: Any) -> int:
         """Return the characters that a value counts for."""

@@ -31,6 +31,9 @@ _STEP, _MADE, _SHOWN, _WRITES = " step", " made", " shown", " writes"
 # Filters that take a list item by item, each of which may take its time.
 _LAZY = frozenset(("map", "select", "reject", "selectattr", "rejectattr", "sum"))
 
+# What printing a namespace counts for: those within it are found as they are printed.
+_NAMESPACE = 4096
+
 
 class Program:
     """One compiled template."""
@@ -285,6 +288,7 @@ def _namespace(budget: Budget) -> type[Namespace]:
 
         def __repr__(self) -> str:
             budget.step()
+            budget.spend(_NAMESPACE)
             return str(budget.made(super().__repr__()))
 
     return Counted
