@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import sentencepiece
 import tiktoken
@@ -135,13 +136,21 @@ class RankReference:
 
 
 def tiktoken_pattern(name: str) -> str:
-    """Return the pattern of one of tiktoken's encodings, without fetching its vocabulary."""
-    from unittest.mock import patch
+    """Return the pattern of one of tiktoken's encodings."""
+    return str(_tiktoken(name)["pat_str"])
 
+
+def tiktoken_special_tokens(name: str) -> dict[str, int]:
+    """Return the special tokens of one of tiktoken's encodings."""
+    return dict(_tiktoken(name)["special_tokens"])
+
+
+def _tiktoken(name: str) -> dict[str, Any]:
+    """Return what tiktoken says of an encoding, without fetching its vocabulary."""
     from tiktoken_ext import openai_public
 
     with patch.object(openai_public, "load_tiktoken_bpe", lambda *_, **__: {}):
-        return str(getattr(openai_public, name)()["pat_str"])
+        return dict(getattr(openai_public, name)())
 
 
 def main(folder: str) -> None:

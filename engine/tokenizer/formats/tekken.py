@@ -57,8 +57,8 @@ def definition_from_tekken(data: Mapping[str, Any], source: str) -> Definition:
         rank, token = _entry(entry, source)
         if rank < n_tokens and ranks.setdefault(token, rank) != rank:
             raise damaged(source, "vocab", f"the token of rank {rank} appears twice")
-    if len(ranks) != n_tokens:
-        raise damaged(source, "vocab", f"{n_tokens - len(ranks)} ranks are missing")
+    if missing := set(range(n_tokens)) - set(ranks.values()):
+        raise damaged(source, "vocab", f"the rank {min(missing)} is missing")
     return ranked(
         ranks,
         [pattern],
