@@ -207,6 +207,7 @@ BAD: tuple[tuple[dict[str, Any], str], ...] = (
     ({"stop_token_ids": ["a"]}, "a stop token id must be a whole number of at least 0, got 'a'"),
     ({"stop_token_ids": [-1]}, "a stop token id .* got -1"),
     ({"ignore_eos": 1}, "ignore_eos must be true or false, got 1"),
+    ({"include_stop_str_in_output": 1}, "include_stop_str_in_output must be true or false"),
 )
 
 

@@ -18,6 +18,7 @@ from conformance.strategies import texts
 from engine import Engine, SamplingParams
 from engine.generate import Completion, Piece
 from tests.engine import tiny
+from tests.tokenizer.stream_families import FAMILIES
 
 
 def script(monkeypatch: pytest.MonkeyPatch, engine: Engine, answer: Sequence[int]) -> None:
@@ -243,3 +244,29 @@ def test_every_tokenizer_of_the_goldens_speaks(tmp_path: Path, golden: str) -> N
     text, ids, _, _ = joined(pieces)
     assert text == engine.tokenizer.decode(ids, skip_special_tokens=True)
     assert len(ids) == 20
+
+
+def test_an_answer_goes_on_from_the_text_of_its_prompt(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A decoder that strips the first space of a text took it off every answer."""
+    llama = FAMILIES["llama2"]
+    word, begun, rest = (llama.tokens.index(token) for token in ("▁a", "<0xC3>", "<0xA9>"))
+    monkeypatch.setattr(engine, "tokenizer", llama.tokenizer)
+    script(monkeypatch, engine, [word])
+    asked = SamplingParams(max_tokens=1, ignore_eos=True)
+    assert engine.generate([word], asked).text == " a"
+    assert engine.generate([llama.tokens.index("<s>")], asked).text == "a"
+    script(monkeypatch, engine, [rest])
+    assert engine.generate([word, begun], asked).text == "é"
+
+
+@pytest.mark.parametrize("include", [False, True])
+def test_a_stop_string_is_part_of_the_text_on_request_alone(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, include: bool
+) -> None:
+    script(monkeypatch, engine, engine.tokenizer.encode("go STOP on", add_special_tokens=False))
+    params = SamplingParams(stop="STOP", include_stop_str_in_output=include)
+    shown = "go STOP" if include else "go "
+    assert engine.generate("x", params).text == shown
+    assert joined(list(engine.stream("x", params)))[0::2][:2] == (shown, "stop")

@@ -15,24 +15,26 @@ STOPS = st.lists(st.text("ab\n", min_size=1, max_size=5), max_size=4)
 PIECES = st.lists(st.text("ab\n", max_size=4), max_size=20)
 
 
-def whole(text: str, stops: list[str]) -> tuple[str, bool]:
+def whole(text: str, stops: list[str], include: bool = False) -> tuple[str, bool]:
     """Look at every end in turn: the match that completes first, of those the earliest start."""
     for end in range(len(text) + 1):
         starts = [end - len(stop) for stop in stops if text[:end].endswith(stop)]
         if starts:
-            return text[: min(starts)], True
+            return text[: end if include else min(starts)], True
     return text, False
 
 
-def streamed(pieces: list[str], stops: list[str]) -> tuple[str, bool]:
-    matcher = StopMatcher(stops)
+def streamed(pieces: list[str], stops: list[str], include: bool = False) -> tuple[str, bool]:
+    matcher = StopMatcher(stops, include)
     shown = "".join(matcher.push(piece) for piece in pieces)
     return shown + matcher.flush(), matcher.matched
 
 
-@given(PIECES, STOPS)
-def test_any_pieces_show_what_the_whole_text_shows(pieces: list[str], stops: list[str]) -> None:
-    assert streamed(pieces, stops) == whole("".join(pieces), stops)
+@given(PIECES, STOPS, st.booleans())
+def test_any_pieces_show_what_the_whole_text_shows(
+    pieces: list[str], stops: list[str], include: bool
+) -> None:
+    assert streamed(pieces, stops, include) == whole("".join(pieces), stops, include)
 
 
 @given(PIECES, STOPS)
@@ -64,6 +66,20 @@ def test_the_first_to_complete_wins_and_ties_go_to_the_earliest_start() -> None:
     assert whole("abcd", ["bcd", "bc"]) == streamed(["abcd"], ["bcd", "bc"]) == ("a", True)
     assert streamed(["xabc"], ["c", "abc", "bc"]) == ("x", True)
     assert streamed(list("xabc"), ["c", "abc", "bc"]) == ("x", True)
+
+
+def test_a_stop_that_is_to_be_shown_is_shown_when_it_is_complete_and_nothing_behind_it() -> None:
+    matcher = StopMatcher(["abc", "bcd"], include=True)
+    assert [matcher.push(piece) for piece in ("xa", "b", "cd", "e")] == ["x", "", "abc", ""]
+    assert (matcher.matched, matcher.flush()) == (True, "")
+    assert streamed(["xab"], ["abc"], include=True) == ("xab", False)
+
+
+def test_many_long_stops_that_overlap_are_all_followed() -> None:
+    stops = ["a" * size + "b" for size in range(1, 60)] + ["ba" * 30, "c" * 100]
+    assert streamed(list("x" + "a" * 70 + "b"), stops) == ("x" + "a" * 11, True)
+    assert streamed(["c" * 99, "ca"], stops) == ("", True)
+    assert streamed(list("c" * 99), stops) == ("c" * 99, False)
 
 
 def test_nothing_comes_after_a_match() -> None:
