@@ -139,7 +139,7 @@ class _Reader:
 
     def _gemma4(self) -> Definition:
         """Return Gemma 4's: as Gemma 3's tokenizer.json, and BOS whatever the file says."""
-        unknown = self._id("unknown_token_id")
+        bos, unknown = self._id("bos_token_id"), self._id("unknown_token_id")
         return {
             **byte_level({}, []),
             "added_tokens": self._added_tokens(),
@@ -149,7 +149,7 @@ class _Reader:
                     Spaces(add_dummy_prefix=False, remove_extra=False)
                 ),
             },
-            "post_processor": around(self._end("bos_token_id", "add_bos_token", True)),
+            "post_processor": around([] if bos is None else [(bos, self._tokens[bos])]),
             "decoder": decoder(byte_fallback=True, strip=False),
             "model": byte_pairs(
                 self._vocab(),
@@ -189,7 +189,9 @@ class _Reader:
         for i, text in Pieces(texts, scores, kinds).of(USER_DEFINED):
             if not text.strip(" "):
                 texts[i] = text.replace(" ", SPACE)
-        charsmap = self._ggml("precompiled_charsmap")
+        charsmap = []
+        if self._ggml("precompiled_charsmap") is not None:
+            charsmap = self._list("precompiled_charsmap", int)
         try:
             return Model(
                 pieces=Pieces(texts, scores, kinds),
@@ -200,7 +202,7 @@ class _Reader:
                     remove_extra=bool(self._ggml("remove_extra_whitespaces", False)),
                     at_end=bool(self._ggml("treat_whitespace_as_suffix", False)),
                 ),
-                charsmap=bytes(byte & 0xFF for byte in charsmap or []),
+                charsmap=bytes(byte & 0xFF for byte in charsmap),
             )
         except (TypeError, ValueError) as error:
             raise self._error(f"entries are damaged ({error})") from error
