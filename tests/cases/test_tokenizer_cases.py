@@ -129,6 +129,7 @@ def test_b03_the_files_own_pattern_splits_numbers_and_punctuation(name: str, loa
         ("llama3_1", [128000, 128006, 882, 128007], 11, [128000, 13347]),
         ("qwen3", [151644, 872, 198, 14990], 9, [13048]),
         ("deepseek_v3", [0, 128803, 33310, 128804], 4, [23166]),
+        ("gemma3", [2, 105, 2364, 107], 10, [2, 10979]),
     ],
 )
 def test_b08_a_chat_has_bos_once_and_a_prompt_what_the_file_says(
