@@ -10,9 +10,12 @@ from __future__ import annotations
 
 
 def _set(ranges: str) -> str:
-    """Return ranges of code points as the body of a set, for `re` and `regex` alike."""
-    bounds = (part.split("-") for part in ranges.split())
-    return "".join("-".join(f"\\U{int(bound, 16):08x}" for bound in pair) for pair in bounds)
+    """Return ranges of code points as the body of a set,."""
+    return "".join("-".join(f"\\U{code:08x}" for code in pair) for pair in _bounds(ranges))
+
+
+def _bounds(ranges: str) -> list[list[int]]:
+    return [[int(bound, 16) for bound in part.split("-")] for part in ranges.split()]
 
 
 # Assigned since Unicode 9, with what is unassigned between.
@@ -43,7 +46,7 @@ _IN_9 = _set(
     "1e026-1e02a 1e944-1e94a 1e95e-1e95f "
 )
 
-FORMLESS = _set(
+_FORMLESS = (
     "558 58b-58c 5c8-5c9 7fd 897-89f 8ca-8d3 9fe c3c d3b-d3c eba 1715 1abf-1af0 1df6-1dfa "
     "209d-209f 32ff a7f1-a7f4 a82c ab69 105c9 105e4 10781-10785 10787-107b0 107b2-107bf "
     "10d24-10d27 10d69-10d6d 10eab-10eac 10ecb-10ecf 10ef0-10efb 10efd-10eff 10f46-10f50 "
@@ -55,6 +58,9 @@ FORMLESS = _set(
     "1fbf0-1fbf9 "
     # These begin a pair that a younger normal form makes one character of.
     "105d2 105da 11382 11384 1138b 11390 113c2 11935 1611e 16129 16d63 16d67 "
+)
+FORMLESS = frozenset(
+    chr(code) for pair in _bounds(_FORMLESS) for code in range(pair[0], pair[-1] + 1)
 )
 """Characters whose normal form, or whose class as a mark, is younger than Unicode 9."""
 

@@ -70,7 +70,7 @@ def _steps(spec: Any, source: str) -> list[Step]:
         case {"type": "CharDelimiterSplit"}:
             (delimiter,) = take(spec, source, STAGE, delimiter=str)
             _check_character(delimiter, source, "CharDelimiterSplit", "delimiter")
-            return [Split(regex.escape(delimiter), "Removed")]
+            return [Split(f"[^{regex.escape(delimiter)}]+", "Removed", invert=True)]
         case {"type": "Punctuation"}:
             (behavior,) = take(spec, source, STAGE, behavior=Default(str, "Isolated"))
             _check_behavior(behavior, source, "Punctuation")
@@ -135,5 +135,6 @@ def _metaspace(spec: Mapping[str, Any], source: str) -> list[Step]:
             f"{source}: the pre_tokenizer Metaspace has the prepend_scheme {scheme!r:.60}, which "
             "must be always, first, or never, and never if add_prefix_space is false"
         )
-    cut = [Split(regex.escape(replacement), "MergedWithNext")] if split else []
+    mark = regex.escape(replacement)
+    cut = [Split(f"{mark}?[^{mark}]+|{mark}")] if split else []  # a mark goes with what follows
     return [Rewriting(Replace(" ", replacement)), *starts[scheme], *cut]

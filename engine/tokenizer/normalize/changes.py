@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterable
 
 # A character and how it changes the count of characters: 0 stands for one source character,
@@ -20,14 +19,3 @@ def sources_of(changes: Iterable[Change], consumed: int = 0) -> list[int]:
             sources.append(consumed)
             consumed += 1 - change
     return sources
-
-
-class CharacterWise(ABC):
-    """A Rewrite of each character on its own, whatever stands beside it."""
-
-    @abstractmethod
-    def __call__(self, text: str) -> str:
-        """Return the text rewritten; that of two texts joined is theirs joined."""
-
-    def sources(self, text: str) -> list[int]:
-        return [i for i, character in enumerate(text) for _ in self(character)]

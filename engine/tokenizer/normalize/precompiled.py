@@ -28,6 +28,7 @@ class Precompiled:
     def __init__(self, charsmap: Charsmap) -> None:
         self._charsmap = charsmap
         self._of_cluster = WordCache(self._replaced)
+        self._parts_of_cluster = WordCache(lambda cluster: tuple(self._parts(cluster)))
 
     def __call__(self, text: str) -> str:
         return "".join(map(self._of_cluster.__getitem__, _GRAPHEME.findall(text)))
@@ -59,8 +60,10 @@ class Precompiled:
         """
         changes: list[Change] = []
         for cluster in _GRAPHEME.findall(text):
-            for old, new in self._parts(cluster):
-                new = old if new is None else new
+            for old, new in self._parts_of_cluster[cluster]:
+                if new is None:
+                    changes.append((old, 0))
+                    continue
                 more = len(new) - len(old)
                 kept = len(new) - max(more, 0)
                 changes += [(character, int(i >= kept)) for i, character in enumerate(new)]

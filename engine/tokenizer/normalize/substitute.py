@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import regex
 
 from engine.tokenizer.aligned import Chain, Rewrite
 from engine.tokenizer.normalize.case import Lowercase
-from engine.tokenizer.normalize.changes import CharacterWise
 from engine.tokenizer.normalize.forms import UnicodeForm
 from engine.tokenizer.unicode_tables import CONTROL, MARK, MARK_WITHOUT_SPACE
 
 
-class Substitute(CharacterWise):
+class Substitute:
     """A Rewrite that puts `template` in the place of every character that a pattern matches."""
 
     def __init__(self, character: str, template: str) -> None:
@@ -21,6 +22,19 @@ class Substitute(CharacterWise):
 
     def __call__(self, text: str) -> str:
         return str(self._pattern.sub(self._template, text))
+
+    def sources(self, text: str) -> Sequence[int]:
+        sources: list[int] = []
+        done = 0
+        for match in self._pattern.finditer(text):
+            start, end = match.span()
+            sources.extend(range(done, start))
+            sources.extend([start] * len(match.expand(self._template)))
+            done = end
+        if not done:
+            return range(len(text))
+        sources.extend(range(done, len(text)))
+        return sources
 
 
 STRIP_ACCENTS = Substitute(MARK, "")

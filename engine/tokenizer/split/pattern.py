@@ -97,7 +97,9 @@ class Split(Cut):
             if sum(map(len, found)) == len(text) and all(found):
                 return found
         elif self._matches_are_kept:
-            return [piece for piece in self._pattern.findall(text) if piece]
+            found = self._pattern.findall(text)
+            if all(found):
+                return found
         return [text[start:end] for start, end in self.spans(text)]
 
     def _stretches(self, text: str) -> list[Stretch]:

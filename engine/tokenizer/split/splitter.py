@@ -22,7 +22,9 @@ class Splitter:
         if self._steps and isinstance(last := self._steps[-1], Rewriting):
             self.finish = last.rewrite
             self._steps.pop()
-        self._by_place = any(isinstance(step, RewritingStart) for step in self._steps)
+        # Only up to the last step that asks for a piece's place need places be known.
+        placed = [isinstance(step, RewritingStart) for step in self._steps]
+        self._known_from = len(placed) - placed[::-1].index(True) if any(placed) else 0
 
     def __call__(self, text: str) -> list[str]:
         """Return the words of a whole text as the model reads them."""
@@ -30,16 +32,18 @@ class Splitter:
 
     def words(self, piece: Aligned) -> list[str]:
         """Return the unfinished words."""
-        if self._by_place:
-            return [word.text for word in self.aligned_words(piece)]
-        pieces = [piece.text] if piece.text else []
-        for step in self._steps:
+        pieces = [part.text for part in _cut(piece, self._steps[: self._known_from])]
+        for step in self._steps[self._known_from :]:
             pieces = [part for text in pieces for part in step.pieces(text)]
         return pieces
 
     def aligned_words(self, piece: Aligned) -> list[Aligned]:
         """Return the unfinished words with where they come from."""
-        pieces = [piece] if piece.text else []
-        for step in self._steps:
-            pieces = [part for whole in pieces for part in step.aligned(whole)]
-        return pieces
+        return _cut(piece, self._steps)
+
+
+def _cut(piece: Aligned, steps: Sequence[Step]) -> list[Aligned]:
+    pieces = [piece] if piece.text else []
+    for step in steps:
+        pieces = [part for whole in pieces for part in step.aligned(whole)]
+    return pieces
