@@ -105,8 +105,8 @@ WORDS: tuple[Mutant, ...] = (
         "splits every text by GPT-2's pattern",
         "kekzl/imp#660",
         "tokenizer/formats/splitters.py",
-        "return Split(text, behavior, invert)",
-        "return Split(GPT2_WORDS, behavior, invert)",
+        "return [Split(text, behavior, invert)]",
+        "return [Split(GPT2_WORDS, behavior, invert)]",
         "tokenizer.split",
     ),
     _fault(
