@@ -19,7 +19,7 @@ from engine.errors import LockstepError, ModelFileError, RequestError
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 # What the engine reads of a model on the hub; never a pickle, never another framework's copy.
-_HUB_FILES = ("*.json", "*.safetensors", "*.jinja")
+_HUB_FILES = ("*.json", "*.safetensors", "*.jinja", "tokenizer.model", "*.tiktoken")
 _HUB_UNUSED = ("*/*", "consolidated*.safetensors")
 
 

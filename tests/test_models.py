@@ -95,7 +95,7 @@ def test_a_hub_id_is_downloaded_without_pickles(
     assert models.resolve("some-org/Some-Model_1.0") == tmp_path
     ((model, allowed, ignored),) = asked
     assert model == "some-org/Some-Model_1.0"
-    assert allowed == ["*.json", "*.safetensors", "*.jinja"]
+    assert allowed == ["*.json", "*.safetensors", "*.jinja", "tokenizer.model", "*.tiktoken"]
     assert ignored == ["*/*", "consolidated*.safetensors"]
 
 
