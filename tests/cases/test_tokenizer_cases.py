@@ -1,4 +1,4 @@
-"""The public cases of the theme tokenizer that concern byte-level BPE; ids are the reference's."""
+"""The public cases of the theme tokenizer; ids are the reference's."""
 
 from __future__ import annotations
 
@@ -84,6 +84,24 @@ B02 = {
         "Å": [21760],
         "'\u212a\u212a": [9, 10419, 106, 10419, 106],
     },
+    "gemma3": {
+        "café": [123125, 236859],
+        "cafe\u0301": [101727, 238288],
+        "\u1112\u1161\u11ab": [246217, 243144, 244186],
+        "한": [237384],
+        "\u212b": [464, 370, 409],
+        "Å": [239685],
+        "'\u212a\u212a": [236789, 464, 370, 408, 464, 370, 408],
+    },
+    "llama2": {
+        "café": [28345],
+        "cafe\u0301": [7913, 1512, 28949],
+        "\u1112\u1161\u11ab": [28705, 228, 135, 149, 228, 136, 164, 228, 137, 174],
+        "한": [28705, 29282],
+        "\u212b": [28705, 229, 135, 174],
+        "Å": [15744],
+        "'\u212a\u212a": [464, 229, 135, 173, 229, 135, 173],
+    },
 }
 B03 = {
     "qwen3": {
@@ -110,6 +128,32 @@ B03 = {
         "(x):\n": [4042, 3395],
         "->": [2105],
     },
+    "gemma3": {
+        "1234567": [236770, 236778, 236800, 236812, 236810, 236825, 236832],
+        "x²³ ٣٤٥٦ ½": [236781, 238131, 239158, 223766, 242090, 242323, 242862, 47041],
+        "(x):\n": [236769, 236781, 1473, 107],
+        "->": [1160],
+    },
+    "llama2": {
+        "1234567": [28705, 28740, 28750, 28770, 28781, 28782, 28784, 28787],
+        "x²³ ٣٤٥٦ ½": [
+            *(1318, 28941, 29203, 28705, 220, 166, 220, 167, 220, 168, 220, 169, 28705, 29039)
+        ],
+        "(x):\n": [325, 28744, 1329, 13],
+        "->": [3193],
+    },
+}
+B06 = {
+    "<s>uns": [1, 10214],
+    "you?</s> I'm": [368, 28804, 2, 28705, 315, 28742, 28719],
+    "[INST] a</s>  b": [733, 16289, 28793, 264, 2, 259, 287],
+    "</s>Hey": [2, 17162],
+    "": [],
+    " ": [259],
+    " a": [28705, 264],
+    "  a": [259, 264],
+    "▁a": [28705, 264],
+    "Hello  world\n\n  x": [22557, 28705, 1526, 13, 13, 28705, 1318],
 }
 
 
@@ -143,18 +187,25 @@ def test_b08_a_chat_has_bos_once_and_a_prompt_what_the_file_says(
     assert tokenizer.encode("Hi") == raw
 
 
+def test_b06_the_dummy_space_stands_before_every_stretch_of_text(load: Load) -> None:
+    """Between special tokens too, not at the start alone; and merges go by rank, not by score."""
+    assert {text: plain(load("llama2"), text) for text in B06} == B06
+
+
 @pytest.mark.parametrize(
-    ("unit", "repeat", "expected"),
+    ("name", "unit", "repeat", "expected"),
     [
-        ("a", 100_000, (12500, 69440, 69440)),
-        ("_", 50_000, (782, 46932, 7686)),
-        (" ", 50_000, (391, 56940, 97417)),
+        ("qwen3", "a", 100_000, (12500, 69440, 69440)),
+        ("qwen3", "_", 50_000, (782, 46932, 7686)),
+        ("qwen3", " ", 50_000, (391, 56940, 97417)),
+        ("llama2", "a", 50_000, (6253, 264, 28708)),
+        ("gemma3", "ab", 25_000, (12500, 111507, 111507)),
     ],
 )
 def test_b09_a_run_without_a_split_point_has_the_references_ids(
-    unit: str, repeat: int, expected: tuple[int, int, int], load: Load
+    name: str, unit: str, repeat: int, expected: tuple[int, int, int], load: Load
 ) -> None:
-    ids = plain(load("qwen3"), unit * repeat)
+    ids = plain(load(name), unit * repeat)
     assert (len(ids), ids[0], ids[-1]) == expected
 
 
