@@ -5,7 +5,6 @@ Source: the encoding as the Protocol Buffers documentation defines it.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator
 
 #: A field's number and its value: a number, eight or four bytes, or any number of bytes.
@@ -18,21 +17,23 @@ _LONGEST_VARINT = 10
 
 def fields(message: bytes) -> Iterator[Field]:
     """Yield the fields of a message in their order; raise ValueError where it is damaged."""
-    at = 0
-    while at < len(message):
-        key, at = _varint(message, at)
+    at, end = 0, len(message)
+    while at < end:
+        key, at = _varint(message, at) if message[at] & 0x80 else (message[at], at + 1)
         number, kind = key >> 3, key & 7
-        if kind == _VARINT:
+        if kind == _LENGTH and at < end and not message[at] & 0x80:
+            size, at = message[at], at + 1  # as most are, so without a call
+        elif kind == _LENGTH:
+            size, at = _varint(message, at)
+        elif kind == _VARINT:
             value, at = _varint(message, at)
             yield number, value
             continue
-        if kind == _LENGTH:
-            size, at = _varint(message, at)
         elif kind in _SIZES:
             size = _SIZES[kind]
         else:
             raise ValueError(f"byte {at} begins a field of the unknown kind {kind}")
-        if number == 0 or size > len(message) - at:
+        if number == 0 or size > end - at:
             raise ValueError(f"the field {number} at byte {at} reaches past the end")
         yield number, message[at : at + size]
         at += size
@@ -51,8 +52,3 @@ def _varint(message: bytes, at: int) -> tuple[int, int]:
 def signed(value: int) -> int:
     """Return a number whose field may be negative (int32)."""
     return value - (1 << 64) if value >> 63 else value
-
-
-def floating(value: bytes) -> float:
-    """Return the number that four bytes hold."""
-    return float(struct.unpack("<f", value)[0])

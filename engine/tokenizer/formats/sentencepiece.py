@@ -27,7 +27,7 @@ from engine.tokenizer.formats.parts import (
     replace,
     sequence,
 )
-from engine.tokenizer.formats.protobuf import fields, floating, signed
+from engine.tokenizer.formats.protobuf import fields, signed
 from engine.tokenizer.formats.ranked import stages_of
 from engine.tokenizer.formats.wishes import NONE, Wishes
 from engine.tokenizer.models.ranks import TokenRanks
@@ -119,20 +119,16 @@ def read_model(data: bytes, source: str) -> Model:
 
 
 def _model(data: bytes, source: str) -> Model:
+    listed: list[bytes] = []
     messages: dict[int, bytes] = {}
-    texts: list[str] = []
-    scores: list[float] = []
-    kinds: list[int] = []
     for number, value in fields(data):
         if not isinstance(value, bytes):
             raise ValueError(f"the field {number} is a number")
         if number == _PIECES:
-            text, score, kind = _piece(value)
-            texts.append(text)
-            scores.append(score)
-            kinds.append(kind)
+            listed.append(value)
         else:
             messages[number] = messages.get(number, b"") + value
+    pieces = _pieces(listed)
     trainer = dict(fields(messages.get(_TRAINER, b"")))
     normalizer = dict(fields(messages.get(_NORMALIZER, b"")))
     if any(value for _, value in fields(messages.get(_DENORMALIZER, b""))):
@@ -145,8 +141,7 @@ def _model(data: bytes, source: str) -> Model:
         raise ModelFileError(
             f"{source}: the SentencePiece model type {name!r} is not supported; Unigram and BPE are"
         )
-    pieces = Pieces(texts, scores, kinds)
-    if model_type == _BPE and UNUSED in kinds:
+    if model_type == _BPE and UNUSED in pieces.kinds:
         raise ModelFileError(f"{source}: unused pieces are not supported in BPE")
     charsmap = normalizer.get(_CHARSMAP, b"")
     if not isinstance(charsmap, bytes):
@@ -162,20 +157,35 @@ def _model(data: bytes, source: str) -> Model:
             at_end=bool(trainer.get(_SUFFIX, 0)),
         ),
         charsmap=charsmap,
-        special_tokens=_special_tokens(trainer, texts, kinds),
+        special_tokens=_special_tokens(trainer, pieces),
     )
 
 
-def _piece(message: bytes) -> tuple[str, float, int]:
-    """Return the text, the score and the kind of a piece."""
-    size = message[1] if len(message) > 1 else 0
-    if len(message) == size + 7 and size < 0x80 and message[0] == 0x0A and message[-5] == 0x15:
-        return message[2:-5].decode(), floating(message[-4:]), NORMAL  # as most are written
-    values = dict(fields(message))
-    text, score, kind = values.get(1, b""), values.get(2, bytes(4)), values.get(3, NORMAL)
-    if not isinstance(text, bytes) or not isinstance(score, bytes) or not isinstance(kind, int):
-        raise TypeError(f"the piece {text!r:.60} is written wrongly")
-    return text.decode(), floating(score), kind
+def _pieces(messages: Sequence[bytes]) -> Pieces:
+    texts: list[bytes] = []
+    scores: list[bytes] = []
+    kinds: list[int] = []
+    for message in messages:
+        # Most are a short text and a score.
+        if (
+            len(message) > 6
+            and message[0] == 0x0A
+            and message[1] == len(message) - 7
+            and message[-5] == 0x15
+        ):
+            texts.append(message[2:-5])
+            scores.append(message[-4:])
+            kinds.append(NORMAL)
+            continue
+        values = dict(fields(message))
+        text, score, kind = values.get(1, b""), values.get(2, bytes(4)), values.get(3, NORMAL)
+        if not isinstance(text, bytes) or not isinstance(score, bytes) or not isinstance(kind, int):
+            raise TypeError(f"the piece {text!r:.60} is written wrongly")
+        texts.append(text)
+        scores.append(score)
+        kinds.append(kind)
+    numbers = struct.unpack(f"<{len(scores)}f", b"".join(scores))
+    return Pieces(list(map(bytes.decode, texts)), numbers, kinds)
 
 
 def check_pieces(pieces: Pieces, source: str) -> None:
@@ -190,14 +200,12 @@ def check_pieces(pieces: Pieces, source: str) -> None:
         raise damaged(source, "list of pieces", "one piece and no more must be the unknown one")
 
 
-def _special_tokens(
-    trainer: Mapping[int, int | bytes], texts: Sequence[str], kinds: Sequence[int]
-) -> dict[str, str]:
+def _special_tokens(trainer: Mapping[int, int | bytes], pieces: Pieces) -> dict[str, str]:
     special = {}
     for name, (number, default) in _IDS.items():
         token_id = signed(int(trainer.get(number, default)))
-        if 0 <= token_id < len(texts) and kinds[token_id] in (CONTROL, UNKNOWN):
-            special[name] = texts[token_id]
+        if 0 <= token_id < len(pieces.texts) and pieces.kinds[token_id] in (CONTROL, UNKNOWN):
+            special[name] = pieces.texts[token_id]
     return special
 
 
