@@ -74,4 +74,4 @@ NOT_PUNCTUATION = rf"[^\s\p{{P}}{ASCII_PUNCTUATION}\u166d\U000111c9]"
 MARK_WITHOUT_SPACE = rf"[\p{{Mn}}\u1734\U0001171e](?<![{_SINCE_9}{_IN_9}\U000111c9])"
 # U+1CF2 and U+1CF3 were marks once.
 MARK = rf"[\p{{M}}\u1cf2\u1cf3](?<![{_SINCE_9}\U000111c9])"
-CONTROL = rf"[\p{{Cc}}\p{{Cf}}\p{{Co}}](?<![{_SINCE_9}\u08e2\t\n\r])"
+CONTROL = rf"\p{{Co}}|[\p{{Cc}}\p{{Cf}}](?<![{_SINCE_9}\u08e2\t\n\r])"
