@@ -18,7 +18,7 @@ from conformance.strategies.texts import texts
 from conformance.text_vocabularies import GPT2_WORDS, LLAMA3_WORDS, QWEN2_WORDS, byte_alphabet
 from engine.errors import ModelFileError
 from engine.tokenizer import Tokenizer
-from engine.tokenizer.formats.gguf import stages_from_metadata
+from engine.tokenizer.formats.gguf import definition_from_metadata, stages_from_metadata
 from engine.tokenizer.formats.gguf_rules import RULES
 from engine.tokenizer.formats.sentencepiece import USER_DEFINED, read_model
 from tests.tokenizer import real
@@ -165,11 +165,20 @@ def test_a_rule_is_that_of_the_models_own_file(
 
 
 @pytest.mark.parametrize("name", RULES)
-def test_every_rule_loads_and_loses_nothing(name: str) -> None:
-    tokenizer = load(pre=name)
-    text = "It's 1234 ＡＢ東京, \n\n  naïve x2² --\t¿Qué?\r\n DON'T "
-    ids = tokenizer.encode(text, add_special_tokens=False)
-    assert tokenizer.decode(ids) == unicodedata.normalize(RULES[name].form or "NFC", text)
+def test_every_rule_cuts_as_the_reference_and_loses_nothing(name: str) -> None:
+    metadata = {**METADATA, "tokenizer.ggml.pre": name}
+    file = definition_from_metadata(metadata, "test")
+    tokenizer, expected = load(pre=name), reference(file)
+    for text in (
+        "It's 1234 ＡＢ東京, \n\n  naïve x2² --\t¿Qué?\r\n DON'T ",
+        "CamelCase e\u0301e\u0323\u0302 ٣٤٥٦ <=>^~|` ... /\r\n\r\n'LL ʼs \u1112\u1161\u11ab",
+    ):
+        assert tokenizer.splitter(tokenizer.normalizer(text)) == expected.split(
+            expected.normalize(text)
+        )
+        ids = tokenizer.encode(text, add_special_tokens=False)
+        form = RULES[name].form
+        assert tokenizer.decode(ids) == (unicodedata.normalize(form, text) if form else text)
 
 
 # -- SentencePiece's vocabularies ------------------------------------------------------------------

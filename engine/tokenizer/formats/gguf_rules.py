@@ -16,6 +16,7 @@ from engine.tokenizer.formats.parts import (
     Definition,
     split_at,
 )
+from engine.tokenizer.normalize.forms import Form
 from engine.tokenizer.split.pattern import GPT2_WORDS
 
 _BYTES = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False}
@@ -28,14 +29,16 @@ class Rule:
     """What a name stands for: pre-tokenizers, the last of which spells bytes, and two switches."""
 
     splits: tuple[Definition, ...]
-    form: str | None = None
+    form: Form | None = None
     """The Unicode normal form of the text."""
     ignore_merges: bool = False
     add_bos: bool = False
     """Whether BOS comes first if the file does not say."""
 
 
-def _words(*patterns: str, form: str | None = None, whole: bool = False, bos: bool = False) -> Rule:
+def _words(
+    *patterns: str, form: Form | None = None, whole: bool = False, bos: bool = False
+) -> Rule:
     return Rule((*map(split_at, patterns), _SPELLED), form, ignore_merges=whole, add_bos=bos)
 
 
