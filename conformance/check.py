@@ -29,6 +29,7 @@ from conformance.live import golden_of
 from conformance.process import Say
 from conformance.report import Report, TextTrial
 from conformance.text import check_text
+from conformance.tokens import check_tokens
 from conformance.verdict import trial
 from engine.assets import KNOWN
 from engine.errors import LockstepError, ModelFileError, RequestError
@@ -130,7 +131,9 @@ class _Session:
             if not fnmatch(folder.name, cases):
                 continue
             manifest = read_manifest(folder)
-            if manifest["kind"] != "model":
+            if manifest["kind"] == "tokens":
+                self._check_tokens(folder, manifest)
+            elif manifest["kind"] != "model":
                 self._check_stages(folder, manifest)
             elif (path := checkpoint_of(folder, manifest)) is None:
                 self.report.skipped.append(missing_checkpoint(folder, manifest))
@@ -155,6 +158,19 @@ class _Session:
         if self.packer is not None:
             pack = self.packer.text if of_text else self.packer.decision
             pack(folder, answers.findings, self.run)
+
+    def _check_tokens(self, folder: Path, manifest: dict[str, Any]) -> None:
+        """A golden of a real tokenizer's ids over one text."""
+        path = checkpoint_of(folder, manifest)
+        if not self.is_engine:
+            self._skip(f"{folder.name}: it asks this project's own tokenizer")
+        elif path is None:
+            self._skip(missing_checkpoint(folder, manifest))
+        else:
+            verify_hashes(folder, manifest)
+            self.say(f"{folder.name}: ids, offsets and text of {manifest['checkpoint']}")
+            findings = tuple(check_tokens(folder, manifest, path))
+            self.report.texts.append(TextTrial(folder.name, "tokenizer", findings))
 
     def check_on(self, folder: Path, model: Path) -> None:
         """One model golden: every candidate in lockstep and freely, then its own loop."""

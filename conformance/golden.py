@@ -34,6 +34,8 @@ from engine.errors import ModelFileError
 FORMAT = 2
 _KEYS = {
     "text": {"case", "command", "files", "versions"},
+    "tokens": {"case", "command", "files", "versions"}
+    | {"checkpoint", "checkpoint_sha256", "text_sha256"},
     "decisions": {"case", "command", "files", "versions"},
     "model": {"case", "checkpoint", "command", "files", "versions"}
     | {"ids", "prompt_tokens", "greedy", "probes", "watch", "margins"},

@@ -16,6 +16,7 @@ from conformance.cases import CASES, REAL_CASES
 from conformance.golden import REPOSITORY_GOLDENS, read_manifest, remake, verify_hashes
 from conformance.process import Say, run_module
 from conformance.text_cases import TEXT_CASES
+from conformance.tokens import TOKENS_CASES
 from conformance.verification import VerifyReport, compare
 from engine.assets import KNOWN
 from engine.errors import LockstepError, ModelFileError, RequestError
@@ -25,6 +26,7 @@ NAMES: tuple[str, ...] = (
     *(case.name for case in CASES),
     *(case.name for case in REAL_CASES),
     *(case.name for case in TEXT_CASES),
+    *(case.name for case in TOKENS_CASES),
     decision_cases.NAME,
 )
 
@@ -113,8 +115,10 @@ def _chosen(names: Sequence[str]) -> Sequence[str]:
 
 
 def _model_of(name: str) -> list[str]:
-    """Where the checkpoint of a real case lies; it is fetched if it has to be."""
-    return [str(resolve(case.model)) for case in REAL_CASES if case.name == name]
+    """Where the model or tokenizer of a real case lies; it is fetched if it has to be."""
+    assets = [case.model for case in REAL_CASES if case.name == name]
+    assets += [case.asset for case in TOKENS_CASES if case.name == name]
+    return [str(resolve(asset)) for asset in assets]
 
 
 def run_oracle(arguments: list[str], prefix: str, say: Say) -> None:

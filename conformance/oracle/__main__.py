@@ -30,8 +30,9 @@ from conformance.oracle.alarms import write_tallies
 from conformance.oracle.capture import capture_case, capture_live, capture_real
 from conformance.oracle.decisions import capture_decisions
 from conformance.oracle.model import load
-from conformance.oracle.text import capture_text_case
+from conformance.oracle.text import capture_text_case, capture_tokens
 from conformance.text_cases import TEXT_CASES, TextCase
+from conformance.tokens import TOKENS_CASES, TokensCase
 from engine.errors import LockstepError
 
 
@@ -58,7 +59,8 @@ def make(name: str, out: Path, model: list[str]) -> None:
     if name == decision_cases.NAME:
         capture_decisions(out)
         return
-    cases: tuple[Case | RealCase | TextCase, ...] = (*CASES, *REAL_CASES, *TEXT_CASES)
+    cases: tuple[Case | RealCase | TextCase | TokensCase, ...]
+    cases = (*CASES, *REAL_CASES, *TEXT_CASES, *TOKENS_CASES)
     for case in cases:
         if case.name == name:
             match case:
@@ -68,6 +70,8 @@ def make(name: str, out: Path, model: list[str]) -> None:
                     capture_real(case, Path(model[0]), out, say)
                 case TextCase():
                     capture_text_case(case, out)
+                case TokensCase():
+                    capture_tokens(case, Path(model[0]), out)
             return
     raise LockstepError(f"no case {name!r}")
 

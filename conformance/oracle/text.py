@@ -22,6 +22,7 @@ from tokenizers import AddedToken, Tokenizer
 from tokenizers.models import BPE
 
 from conformance.text_cases import TextCase
+from conformance.tokens import TokensCase, multilingual_text, text_sha256
 from engine.errors import LockstepError
 
 Pieces = list[int | str]
@@ -243,6 +244,39 @@ def capture_text_case(case: TextCase, out: Path) -> None:
         {
             "case": case.name,
             "kind": "text",
+            "command": f"lockstep golden capture {case.name}",
+            "versions": _versions(),
+        },
+    )
+
+
+def capture_tokens(case: TokensCase, model: Path, out: Path) -> None:
+    """Write the golden of a real tokenizer: a .gguf file, or a folder with its tokenizer.json."""
+    from conformance.golden import sha256, write_manifest
+
+    is_gguf = model.suffix == ".gguf"
+    reference = Reference.of_gguf(model) if is_gguf else Reference.load(model)
+    encoding = reference.encode(multilingual_text())
+    answers = {
+        "ids": encoding.ids,
+        "starts": [start for start, _ in encoding.offsets],
+        "ends": [end for _, end in encoding.offsets],
+        "decoded": reference.decode(encoding.ids, skip_special_tokens=True),
+    }
+    out.mkdir(parents=True)
+    lines = (
+        f"{json.dumps(key)}: {json.dumps(value, ensure_ascii=False)}"
+        for key, value in answers.items()
+    )
+    (out / "tokens.json").write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
+    write_manifest(
+        out,
+        {
+            "case": case.name,
+            "kind": "tokens",
+            "checkpoint": case.asset,
+            "checkpoint_sha256": sha256(model if is_gguf else model / "tokenizer.json"),
+            "text_sha256": text_sha256(),
             "command": f"lockstep golden capture {case.name}",
             "versions": _versions(),
         },
