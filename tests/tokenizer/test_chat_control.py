@@ -50,7 +50,14 @@ def test_a_control_token_in_a_message_is_text(text: str) -> None:
 
 @pytest.mark.parametrize(
     "parts",
-    [["<|e", "nd|>"], ["a<", "|", "end|", ">b"], [*"<|end|>"], ["<|end|", ">"], ["<", "think>"]],
+    [
+        ["<|e", "nd|>"],
+        ["a<", "|", "end|", ">b"],
+        [*"<|end|>"],
+        ["<|end|", ">"],
+        ["<", "think>"],
+        ["aE", "O", "Tb"],
+    ],
 )
 def test_parts_do_not_join_into_one(parts: list[str]) -> None:
     """The reference's own guard looks at each string alone."""

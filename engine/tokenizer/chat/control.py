@@ -51,17 +51,26 @@ class ControlTokens:
         1. Every sign of a control token, but in the assistant's strings no mark that is not
            special, nor any other text that stands in the template.
         2. The same in all strings, for templates that look for such text in any message.
-        3. Special tokens alone, whole or at an end of a string, for templates that look for signs.
+        3. Special tokens alone, whole or begun at a string's end, for templates that look for signs.
         """
-        all_signs = partial(self._all_marked.sub, partial(self._marked, mark))
-        but_text = partial(self._all_but_text.sub, partial(self._marked, mark))
+        letters = self._without_signs(self._special)
+        all_signs = self._marking(mark, self._all_marked, letters)
+        but_text = self._marking(mark, self._all_but_text, letters)
+        whole = self._marking(mark, self._whole, self._special)
         yield but_text, all_signs
         yield but_text, but_text
-
-        def whole(text: str) -> str:
-            return self._with_ends(mark, self._whole.sub(partial(self._marked, mark), text))
-
         yield whole, whole
+
+    def _marking(self, mark: str, pattern: re.Pattern[str], ends: Sequence[str]) -> Mark:
+        """Return what marks a pattern, and ends of strings that some tokens could go on from."""
+        beginnings = {token[:i] for token in ends for i in range(1, len(token))}
+        lengths = range(1, max(map(len, ends), default=0))
+
+        def marked(text: str) -> str:
+            begun = any(text[-i:] in beginnings for i in lengths)
+            return pattern.sub(partial(self._marked, mark), text) + mark * begun
+
+        return marked
 
     @cached_property
     def _all_marked(self) -> re.Pattern[str]:
@@ -98,15 +107,6 @@ class ControlTokens:
         if self._signs.isdisjoint(token):
             return f"{token[0]}{mark}{token[1:]}"
         return "".join(each + mark if each in self._signs else each for each in token)
-
-    def _with_ends(self, mark: str, text: str) -> str:
-        """Mark the ends of a string that a special token could go on from."""
-        lengths = range(1, self._longest)
-        if any(text[:i] in self._ends for i in lengths):
-            text = text[0] + mark + text[1:]
-        if any(text[-i:] in self._beginnings for i in lengths):
-            text += mark
-        return text
 
 
 def _pattern(spared: Iterable[str], marked: Iterable[str]) -> re.Pattern[str]:
