@@ -2,7 +2,9 @@
 
 A text becomes the tokens that SentencePiece's own encoder gives. Beyond it, and as transformers
 does, control tokens written in a text are found, a BOS comes first if the model has one, and
-decoding prints control tokens unless they are skipped.
+decoding prints control tokens unless they are skipped. What stands between control tokens is
+encoded as if it stood alone, dummy prefix included; transformers differs there from one version to
+the next, and before a text that begins with spaces.
 Source: SentencePiece 0.2, its sentencepiece_model.proto and its encoder as a definition.
 """
 
