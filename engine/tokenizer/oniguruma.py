@@ -300,7 +300,8 @@ class _Reader:
         held = regex.fullmatch(text, _DOTTED, FLAGS)
         if bool(held) == bool(regex.fullmatch(text, _DOTTED, FLAGS | regex.IGNORECASE)):
             return text
-        return f"(?:{_DOTTED}|{text})" if held else f"(?:(?!{_DOTTED}){text})"
+        alone = f"(?-i:{_DOTTED})"
+        return f"(?:{alone}|{text})" if held else f"(?:(?!{alone}){text})"
 
     def _set(self) -> str:
         """Read a set, from its bracket to the one that closes it."""

@@ -18,8 +18,9 @@ from engine.errors import ModelFileError
 from engine.tokenizer.aligned import Aligned, Rewrite
 from engine.tokenizer.formats.normalizers import read_normalizer
 from engine.tokenizer.formats.sentencepiece import read_model
+from tests.tokenizer.characters import EVERY
 from tests.tokenizer.definitions import definition, reference
-from tests.tokenizer.strategies import CHARACTERS, MARKS, SCRIPTS, SPACES, assigned
+from tests.tokenizer.strategies import CHARACTERS, MARKS, SCRIPTS, SPACES
 
 # What one normalizer or another treats in a way of its own.
 TROUBLE = [
@@ -131,8 +132,7 @@ def test_the_table_of_a_trained_sentencepiece_model_is_applied_as_in_the_referen
 
 def test_every_character_is_classed_as_in_the_reference() -> None:
     """Some of the reference's tables are of Unicode 8 and 9: younger characters have no class."""
-    characters = [chr(code) for code in range(0x110000) if not 0xD800 <= code < 0xE000]
-    text = "".join(filter(assigned, characters))
+    text = "".join(EVERY)
     kinds = ["StripAccents", "Nmt", "NFKC", "NFD", "Lowercase"]
     bert = {"clean_text": True, "handle_chinese_chars": True, "strip_accents": True}
     for spec in [
