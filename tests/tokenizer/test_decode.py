@@ -103,6 +103,10 @@ def test_what_stands_before_fuse_sees_each_token_and_what_stands_behind_sees_one
             ["", "a", " ", "", "aax", ""], id="replace holds back the beginning of its text",
         ),
         pytest.param(
+            sequence(FUSE, {**SPACES, "pattern": {"String": "aa"}}), ["aaa", "a", "a"],
+            [" ", " ", "", "a"], id="occurrences do not overlap",
+        ),
+        pytest.param(
             sequence(FUSE, {**SPACES, "pattern": {"Regex": "a"}}), ["xa", "b"],
             ["", "", "x b"], id="what a pattern matches is known at the end",
         ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from hypothesis import event, given
+from hypothesis import event, example, given
 from hypothesis import strategies as st
 
 from engine.tokenizer.decode.decoder import Decoder
@@ -104,7 +104,17 @@ CHAINS = st.one_of(
 )
 
 
+def _stripped_once_more(stop: int) -> dict[str, Any]:
+    return {
+        "type": "Sequence",
+        "decoders": [SPACES, *FALLBACK, {**STRIP, "start": 2, "stop": stop}],
+    }
+
+
 @given(CHAINS, LISTS, LISTS)
+# The last token of a prompt alone does not tell whether the text has begun, or how it ends.
+@example(_stripped_once_more(0), ["▁", "b", ""], ["▁a"])
+@example(_stripped_once_more(1), ["b", "▁", ""], ["a"])
 def test_after_a_prompt_a_stream_is_where_it_would_be_had_it_said_it(
     decoder: Any, prompt: list[str], tokens: list[str]
 ) -> None:

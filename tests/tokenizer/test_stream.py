@@ -200,6 +200,8 @@ def test_a_bad_run_keeps_the_characters_that_were_out(
         pytest.param("byte-level", ["âĤ"], ["Ġa"], " a", id="one that the prompt breaks"),
         pytest.param("byte-level", ["âĤ"], ["</s>", "¬"], "€", id="one with a marker within"),
         pytest.param("llama2", ["<0xE2>", "<0x82>"], ["<0xAC>"], "€", id="in hexadecimal"),
+        pytest.param("llama2", ["▁a", "<0xE2>", "<0x82>"], ["<0xAC>"], "€", id="and behind a text"),
+        pytest.param("byte-level", ["Ġa", "â", "Ĥ"], ["¬"], "€", id="in bytes behind a text"),
         pytest.param("llama2", ["<0xE2>", "<0x82>"], ["b"], "b", id="and broken"),
         pytest.param("llama2", ["<0xE2>"], ["<0x82>", "b"], "\ufffdb", id="and broken later"),
     ],
