@@ -172,6 +172,8 @@ class Tokenizer:
     ) -> TokenStream:
         """Return a stream whose texts add up to `decode` of the ids pushed.
 
+        Of byte tokens in a row that are not UTF-8 it keeps the characters that were out before the
+        first bad byte, where `decode` shows U+FFFD for each byte.
         With `after`, the ids of a prompt, they add up to what those pushed add to its text: all of
         decode(after + ids) but what it begins with in common with decode(after).
         """
