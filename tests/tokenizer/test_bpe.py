@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+from itertools import pairwise, permutations
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engine.errors import RequestError
 from engine.tokenizer.models.bpe import BytePairModel
-from engine.tokenizer.models.ranks import MergeRanks, Pair
+from engine.tokenizer.models.characters import Unknown
+from engine.tokenizer.models.ranks import MergeRanks, Pair, Ranks
 from engine.tokenizer.word_cache import WordCache
 
 
@@ -49,9 +51,13 @@ def spelled(of: BytePairModel, word: str) -> list[str]:
     return [tokens[i] for i in of(word)]
 
 
-@given(merge_lists(), st.text("abc", max_size=40))
-def test_merges_as_the_naive_twin(merges: list[tuple[str, str]], word: str) -> None:
-    assert spelled(model(merges), word) == naive(word, merges)
+@given(merge_lists(), st.text("abc", max_size=40), st.sampled_from([1, 5]))
+def test_merges_as_the_naive_twin(merges: list[tuple[str, str]], word: str, times: int) -> None:
+    """A few symbols are merged without a heap, many with one, and one that wants parts always so."""
+    of = model(merges)
+    expected = naive(word * times, merges)
+    assert spelled(of, word * times) == expected
+    assert [part.token for part in of.parts(word * times)] == expected
 
 
 def test_a_character_without_a_token_leaves_no_trace() -> None:
@@ -69,6 +75,99 @@ def test_whole_words_are_taken_only_if_the_file_says_so() -> None:
 def test_a_merge_of_unknown_tokens_is_an_error() -> None:
     with pytest.raises(KeyError):
         BytePairModel({"a": 0, "b": 1}, [("a", "b")])
+
+
+def test_a_pair_listed_twice_has_its_later_rank() -> None:
+    merges = [("a", "b"), ("b", "c"), ("a", "b")]
+    assert spelled(model(merges), "abc") == ["a", "bc"]
+
+
+def test_ranks_are_those_of_the_list_whatever_the_order_of_the_ids() -> None:
+    """Merges that make the same token stand side by side, in no order of ranks among others."""
+    merges = [("a", "bc"), ("b", "c"), ("a", "b"), ("ab", "c")]
+    for order in permutations(merges):
+        assert spelled(model(list(order)), "abcab") == naive("abcab", list(order))
+
+
+def test_what_was_found_out_about_pairs_stays_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Ranks, "LIMIT", 2)
+    merges = [("a", "b"), ("c", "ab"), ("cab", "c")]
+    of = model(merges)
+    word = "cabcbcab" * 10
+    assert spelled(of, word) == naive(word, merges)
+    assert len(of._rank_of) <= 2
+
+
+SPACED = {
+    token: i for i, token in enumerate(["▁", "a", "b", "▁a", "ab", "▁ab", "<unk>", ">", ">▁"])
+}
+SPACED_MERGES = [(">", "▁"), ("a", "b"), ("▁", "ab"), ("▁", "a")]
+
+
+def test_a_long_text_is_cut_at_spaces_and_its_pieces_are_remembered() -> None:
+    of = BytePairModel(SPACED, SPACED_MERGES)
+    text = "▁ab▁a▁ba" * 20
+    assert [part.id for part in of.parts(text)] == of(text)
+    assert set(of._piece_ids) == {"▁ab", "▁a", "▁ba", "▁", "b", "a"}
+
+
+def test_no_cut_stands_where_a_token_joins_a_character_to_a_space() -> None:
+    """Gemma-3 has such a token."""
+    of = BytePairModel(SPACED, SPACED_MERGES)
+    text = "▁ab>▁ab" * 20
+    assert [part.id for part in of.parts(text)] == of(text)
+    assert SPACED[">▁"] in of(text)
+
+
+@pytest.mark.parametrize("fuse", [True, False])
+@pytest.mark.parametrize("token", ["<unk>", None])
+def test_cuts_change_nothing_about_unknown_characters(token: str | None, fuse: bool) -> None:
+    """Fused they are one token across a cut; dropped, they let their neighbours meet."""
+    of = BytePairModel(SPACED, SPACED_MERGES, unknown=Unknown(token, fuse))
+    for text in ("▁abé▁a", "aéb", "▁é▁ab", "éè▁éb", ">é▁a"):
+        assert [part.id for part in of.parts(text * 20)] == of(text * 20)
+
+
+def test_a_space_that_is_no_token_joins_the_unknown_characters_beside_it() -> None:
+    of = BytePairModel({"a": 0, "<unk>": 1}, [], unknown=Unknown("<unk>", fuse=True))
+    assert of("aé▁a" * 20) == [0, 1, 0] * 20
+
+
+def test_a_merge_of_the_unknown_token_forbids_cuts() -> None:
+    of = BytePairModel(
+        {**SPACED, "<unk>▁": 9}, [*SPACED_MERGES, ("<unk>", "▁")], unknown=Unknown("<unk>")
+    )
+    assert of("é▁" * 20) == [9] * 20
+
+
+def test_bytes_come_before_an_unknown_token_that_waits_for_its_neighbour() -> None:
+    """As in the reference, which keeps the unknown token back until a known character comes."""
+    vocab = {"a": 0, "<unk>": 1, "<0xC3>": 2, "<0xA9>": 3}
+    of = BytePairModel(vocab, [], unknown=Unknown("<unk>", fuse=True, byte_fallback=True))
+    assert of.parts("東éa") == [
+        (2, "<0xC3>", 0, 1),
+        (3, "<0xA9>", 1, 2),
+        (1, "<unk>", 2, 5),
+        (0, "a", 5, 6),
+    ]
+
+
+def test_an_unknown_token_that_is_no_token_is_an_error_when_it_is_needed() -> None:
+    """GPT-2's file names one that stands among the added tokens alone."""
+    of = BytePairModel({"a": 0}, [], unknown=Unknown("<unk>"))
+    assert of("aa") == [0, 0]
+    with pytest.raises(RequestError, match="no token for 'é'"):
+        of("aé")
+
+
+def test_a_prefix_stands_inside_and_a_suffix_at_the_end_of_a_word() -> None:
+    vocab = {token: i for i, token in enumerate(["a", "##b", "##b.", "ab", "ab.", "a."])}
+    of = BytePairModel(vocab, [("a", "##b"), ("a", "##b.")], prefix="##", suffix=".")
+    assert of("a") == [5]
+    assert of("ab") == [4]
+    assert of.parts("abb") == [(3, "ab", 0, 2), (2, "##b.", 2, 3)]
+    with pytest.raises(ValueError, match="shorter"):
+        BytePairModel({"a": 0, "aa": 1}, [("a", "a")], prefix="##")
 
 
 class Counting(MergeRanks):
