@@ -22,8 +22,6 @@ from engine.tokenizer.oniguruma_names import (
     WITHOUT_CASE,
 )
 
-Span = tuple[int, int]
-
 # In Ruby's syntax ^ and $ stand at every line.
 FLAGS = regex.MULTILINE
 
@@ -64,29 +62,6 @@ def translated(pattern: str) -> str:
     except regex.error as error:
         raise UnsupportedPatternError(str(error)) from error
     return result
-
-
-def find_spans(pattern: regex.Pattern[str], text: str) -> list[Span]:
-    """Return the matches as [start, end), empty ones included where the reference counts them.
-
-    It finds nothing in an empty text, and no empty match just behind another match.
-    """
-    if not text:
-        return []
-    spans = [match.span() for match in pattern.finditer(text)]
-    if all(start < end for start, end in spans):
-        return spans
-    # Where an empty match is found the two engines go on differently.
-    spans = []
-    position, before = 0, -1
-    while position <= len(text) and (match := pattern.search(text, position)):
-        start, end = match.span()
-        if start == end == before:
-            position += 1
-            continue
-        spans.append((start, end))
-        position = before = end
-    return spans
 
 
 class _Reader:

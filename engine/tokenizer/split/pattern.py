@@ -10,7 +10,8 @@ from collections.abc import Callable
 
 import regex
 
-from engine.tokenizer.oniguruma import FLAGS, find_spans
+from engine.tokenizer.matches import find_spans
+from engine.tokenizer.oniguruma import FLAGS
 from engine.tokenizer.split.ascii import ascii_twin
 from engine.tokenizer.split.step import Cut, Span
 
