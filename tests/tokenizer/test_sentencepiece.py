@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -103,6 +104,13 @@ def test_offsets_are_sentencepieces(name: str, data: st.DataObject) -> None:
     for ours, theirs in zip(encoding.offsets, expected.encode(text).spans, strict=True):
         if theirs[0] < theirs[1]:
             assert ours == theirs
+
+
+def test_a_long_text_is_summed_up_as_sentencepiece_does() -> None:
+    """In single precision, and from 0 again before sums get too coarse to tell spellings apart."""
+    tokenizer, _, expected = both("unigram-bytes")
+    text = "".join(random.Random(0).choices("abcdefghijklmnopqrstuvwxyz", k=40_000))
+    assert plain(tokenizer, text) == expected.encode(text).ids
 
 
 def pieces() -> st.SearchStrategy[list[Piece]]:

@@ -19,6 +19,8 @@ from engine.tokenizer.word_cache import WordCache
 UNKNOWN_PENALTY = 10.0
 
 _SINGLE = Struct("f")
+# SentencePiece counts from 0 again where a sum of single precision gets larger than this.
+_LARGEST_SUM = 100_000.0
 
 
 class UnigramModel:
@@ -103,6 +105,11 @@ class UnigramModel:
         ids = [0] * (size + 1)
         for start in range(size):
             before = best[start]
+            if single and abs(before) > _LARGEST_SUM:
+                for end in range(start, min(size, start + self._longest) + 1):
+                    if begins[end] >= 0:
+                        best[end] = _rounded(best[end] - before)
+                before = 0.0
             alone = False
             for end in range(start + 1, size + 1):
                 found = known[word[start:end]]
@@ -142,6 +149,10 @@ class UnigramModel:
     @cached_property
     def _sorted_tokens(self) -> list[str]:
         return sorted(self.vocab)
+
+    @cached_property
+    def _longest(self) -> int:
+        return max(map(len, self.vocab), default=0)
 
     def _unknown(self, text: str) -> int:
         if self._unk_id is None:
