@@ -108,7 +108,15 @@ def test_a_long_text_is_cut_at_spaces_and_its_pieces_are_remembered() -> None:
     of = BytePairModel(SPACED, SPACED_MERGES)
     text = "▁ab▁a▁ba" * 20
     assert [part.id for part in of.parts(text)] == of(text)
-    assert set(of._piece_ids) == {"▁ab", "▁a", "▁ba", "▁", "b", "a"}
+    assert set(of._piece_ids) == {"▁ab", "▁a", "▁ba"}
+
+
+def test_a_long_piece_is_cut_wherever_no_token_reaches_across() -> None:
+    """Chinese has no spaces: a whole text is one piece."""
+    of = BytePairModel(SPACED, SPACED_MERGES)
+    text = "ab" + "ba" * BytePairModel.LONG
+    assert [part.id for part in of.parts(text)] == of(text)
+    assert set(of._piece_ids) - {text} == {"ab", "b", "a"}
 
 
 def test_no_cut_stands_where_a_token_joins_a_character_to_a_space() -> None:

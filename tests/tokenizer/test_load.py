@@ -152,13 +152,6 @@ def test_a_dropout_of_nothing_is_none() -> None:
     assert ours(with_model(dropout=0)).encode("ab") == ours(with_model()).encode("ab")
 
 
-def test_truncation_and_padding_of_the_file_are_not_applied() -> None:
-    """They are left over from a training run; cutting prompts to them would lose text silently."""
-    truncation = {"direction": "Right", "max_length": 2, "strategy": "LongestFirst", "stride": 0}
-    file = definition(truncation=truncation, padding={"strategy": {"Fixed": 9}})
-    assert len(ours(file).encode("abcdef")) == 6
-
-
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff\xfe", b"[" * 100_000])
 def test_a_file_that_is_no_json_object_is_one_clear_error(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "tokenizer.json").write_bytes(content)

@@ -28,6 +28,9 @@ class BytePairModel:
 
     #: A word of so many characters is not cut: whoever asks keeps the results by word.
     SHORT = 32
+    #: A piece between two spaces of so many characters is merged as it is: to find all the places
+    #: to cut at is work that only a text without spaces repays.
+    LONG = 256
     #: For so many symbols it takes longer to keep a heap than to look at all pairs each time.
     FEW = 32
 
@@ -102,7 +105,7 @@ class BytePairModel:
 
     def _ids_of_piece(self, piece: str) -> tuple[int, ...]:
         assert self._cuts is not None
-        finer = self._cuts.everywhere(piece)
+        finer = self._cuts.everywhere(piece) if len(piece) > self.LONG else [piece]
         if len(finer) == 1:
             return tuple(self._merged(piece))
         return tuple(chain.from_iterable(map(self._piece_ids.__getitem__, finer)))

@@ -3,22 +3,25 @@
 A tokenizer.json lists pairs, and their place is their rank: `MergeRanks`. SentencePiece and
 tiktoken rank tokens, and a pair has the rank of the token that it makes: `TokenRanks`.
 
-A table of all pairs would take longer to build than the whole file takes to read, and one text
-meets few of them. So the merges are kept in order of the token that they make, and the rank of a
-pair is searched among those that make its token when the pair is first met.
+A table of all pairs of ids would take longer to build than the whole file takes to read, and one
+text meets few of them. So the rank of a pair is looked up by how its tokens are spelled when it is
+first met.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from functools import partial
-from itertools import chain
+from itertools import chain, starmap
 from operator import add
 
 #: Two neighbouring ids; None is the border of a word, which never merges.
 Pair = tuple[int | None, int | None]
+
+
+#: Stands in no token: it cannot be written in UTF-8.
+_BETWEEN = "\ud800"
 
 
 class Ranks(dict[Pair, int]):
@@ -93,32 +96,22 @@ class MergeRanks(Ranks):
         Raise KeyError if one names a token that the vocabulary lacks, ValueError if a right side
         is too short for the prefix.
         """
-        # One list of strings: pairs would keep the garbage collector busy.
-        tokens = list(chain.from_iterable(merges))
-        self._lefts, self._rights = tokens[::2], tokens[1::2]
-        super().__init__(vocab, frozenset(tokens), len(self._lefts))
-        if not vocab.keys() >= self.tokens:
-            raise KeyError(min(self.tokens - vocab.keys()))
+        merges = list(merges)
+        # One string for each merge: pairs would keep the garbage collector busy.
+        self._rank_of_merge = dict(zip(map(_BETWEEN.join, merges), range(len(merges)), strict=True))
+        super().__init__(vocab, frozenset(chain.from_iterable(merges)), len(merges))
         if prefix:
             size = len(prefix.encode())
-            if any(len(right.encode()) < size for right in self._rights):
+            if any(len(right.encode()) < size for _, right in merges):
                 raise ValueError(f"the right side of a merge is shorter than {prefix!r}")
             self._join = partial(_join_inside, size)
-        ids = list(map(vocab.__getitem__, map(self._join, self._lefts, self._rights)))
-        # Most files list the merges in the order of their tokens' ids, so that this costs little.
-        self._in_order = sorted(range(self.none), key=ids.__getitem__)
-        self._made_in_order = sorted(ids)
+        made = frozenset(starmap(self._join, merges))
+        if missing := (self.tokens | made) - vocab.keys():
+            raise KeyError(min(missing))
 
     def _search(self, left: str, right: str, made: int) -> int:
         """Return the rank of a merge; if it is listed twice, the later one counts."""
-        rank = self.none
-        for i in range(bisect_left(self._made_in_order, made), self.none):
-            if self._made_in_order[i] != made:
-                break
-            candidate = self._in_order[i]
-            if self._lefts[candidate] == left and self._rights[candidate] == right:
-                rank = candidate
-        return rank
+        return self._rank_of_merge.get(left + _BETWEEN + right, self.none)
 
 
 def _join_inside(size: int, left: str, right: str) -> str:
