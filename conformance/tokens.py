@@ -58,12 +58,16 @@ def text_sha256() -> str:
 
 def check_tokens(folder: Path, manifest: dict[str, Any], model: Path) -> list[TextFinding]:
     """Return what this engine's tokenizer of `model` answers otherwise than a golden."""
+    return findings_of(Tokenizer.load(model), folder, manifest)
+
+
+def findings_of(tokenizer: Tokenizer, folder: Path, manifest: dict[str, Any]) -> list[TextFinding]:
+    """Return the same of a tokenizer that is loaded already."""
     if manifest["text_sha256"] != text_sha256():
         raise ModelFileError(
             f"{folder} was made of another text than {TEXT_FILE}; {remake(folder.name)}"
         )
-    tokenizer, text = Tokenizer.load(model), multilingual_text()
-    encoding = tokenizer.encode_with_offsets(text)
+    encoding = tokenizer.encode_with_offsets(multilingual_text())
     again = tokenizer.decode(encoding.ids, skip_special_tokens=True)
     return list(differences(folder, encoding.ids, encoding.offsets, again))
 

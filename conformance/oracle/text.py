@@ -95,6 +95,10 @@ class Reference:
             definition["pre_tokenizer"] = _SMOLLM_WORDS
         return cls(definition)
 
+    def token_to_id(self, token: str) -> int | None:
+        found: int | None = self._whole.token_to_id(token)
+        return found
+
     def normalize(self, text: str) -> str:
         normalizer = self._whole.normalizer
         return text if normalizer is None else str(normalizer.normalize_str(text))

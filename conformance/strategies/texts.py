@@ -85,7 +85,7 @@ def texts(
 def as_text(token: str) -> str:
     """Return what a vocabulary's token stands for in a text, as far as its spelling says."""
     if all(character in _BYTE_OF for character in token):
-        return bytes(map(_BYTE_OF.__getitem__, token)).decode("utf-8", errors="ignore")
+        token = bytes(map(_BYTE_OF.__getitem__, token)).decode("utf-8", errors="ignore")
     return token.replace("▁", " ").removeprefix("##").removesuffix("</w>")
 
 

@@ -62,9 +62,11 @@ class AddedTokens:
     ) -> None:
         self._tokens: dict[str, AddedToken] = {}
         for token in tokens:
-            if spelled := spell(token.content):  # of two that are spelled alike the first counts
-                self._tokens.setdefault(spelled, token)
-        self._pattern = re.compile(_pattern(sorted(self._tokens)))
+            self._tokens.setdefault(spell(token.content), token)  # the first of two spelled alike
+        pattern = _pattern(sorted(filter(None, self._tokens)))
+        # What the normalizer makes nothing of is found between any two characters, as in the
+        # reference: nothing is there to become a token, but the text is cut.
+        self._pattern = re.compile(f"{pattern}|" if "" in self._tokens else pattern)
 
     def __call__(self, text: str) -> list[int | str]:
         """Return the text as ids of added tokens and the plain text between them."""
@@ -94,6 +96,9 @@ class AddedTokens:
             if token.rstrip:
                 end = _end_of_spaces(text, end)
             if start >= end:  # the token before has swallowed this one
+                if not found[0] and done < start:
+                    matches.append(Match(None, done, start))
+                    done = start
                 continue
             if done < start:
                 matches.append(Match(None, done, start))

@@ -15,6 +15,7 @@ from conformance.check import run_check
 from conformance.decision_cases import NAME as DECISIONS
 from conformance.golden import FORMAT, REPOSITORY_GOLDENS, Golden
 from conformance.text_cases import TEXT_CASES
+from conformance.tokens import TOKENS_CASES, differences
 from engine.errors import LockstepError, ModelFileError, RequestError
 from engine.layers import RMSNorm
 
@@ -48,6 +49,34 @@ def test_the_tokenizer_conforms_to_a_text_golden(name: str) -> None:
     assert report.exit_status == 0
 
 
+def test_a_real_tokenizer_conforms_to_its_golden(asset: Callable[[str], Path]) -> None:
+    """One of ten, as `lockstep check` does it; all are in tests/tokenizer/test_against_reference."""
+    asset("tokenizer-llama2")
+    report = run_check(golden=REPOSITORY_GOLDENS / "tokens-llama2")
+    assert [said.case for said in report.texts] == ["tokens-llama2"]
+    assert report.exit_status == 0
+
+
+@pytest.mark.parametrize(
+    ("key", "stage"), [("ids", "encode"), ("starts", "offsets"), ("decoded", "decode")]
+)
+def test_a_wrong_token_is_found_where_it_stands(key: str, stage: str, tmp_path: Path) -> None:
+    """Two thousand ids side by side say nothing: the report shows the first that differ."""
+    golden = json.loads((REPOSITORY_GOLDENS / "tokens-llama3" / "tokens.json").read_text("utf-8"))
+    right = golden["ids"], list(zip(golden["starts"], golden["ends"], strict=True))
+    text = golden["decoded"]
+    wrong = golden[key]
+    golden[key] = (
+        f"{wrong[:40]}?{wrong[41:]}" if key == "decoded" else [*wrong[:40], 3, *wrong[41:]]
+    )
+    (tmp_path / "tokens.json").write_text(json.dumps(golden), encoding="utf-8")
+    (found,) = differences(tmp_path, *right, text)
+    assert found.stage == f"tokenizer.{stage}"
+    assert "(from item 40 on)" in found.text
+    assert found.expected[0] != found.got[0]
+    assert found.expected[1:] == found.got[1:]
+
+
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_smollm2_conforms_to_its_compact_golden(
     dtype: str, asset: Callable[[str], Path], pytestconfig: pytest.Config
@@ -64,7 +93,8 @@ def test_smollm2_conforms_to_its_compact_golden(
 
 def test_every_golden_has_a_case_and_every_case_a_golden() -> None:
     names = {folder.name for folder in goldens.inventory(REPOSITORY_GOLDENS)}
-    assert names == {case.name for case in (*CASES, *REAL_CASES, *TEXT_CASES)} | {DECISIONS}
+    cases = (*CASES, *REAL_CASES, *TEXT_CASES, *TOKENS_CASES)
+    assert names == {case.name for case in cases} | {DECISIONS}
 
 
 @pytest.mark.parametrize("name", TINY)

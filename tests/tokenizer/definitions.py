@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from hypothesis import settings
+
 from conformance.text_vocabularies import byte_alphabet
 from engine.tokenizer import Tokenizer
 from engine.tokenizer.formats.definition import stages_from_json
@@ -75,3 +77,8 @@ def assert_encodes_alike(file: Mapping[str, Any], text: str) -> None:
         assert encoding.ids == theirs.ids == tokenizer.encode(text, special)
         assert encoding.tokens == theirs.tokens
         assert encoding.offsets == theirs.offsets
+
+
+def scale(count: int) -> int:
+    """Return how many of `count` examples the profile draws: all, and twenty times that nightly."""
+    return count * min(20, max(1, settings.default.max_examples // 100))
