@@ -93,8 +93,14 @@ _BYTE_OF = {character: byte for byte, character in enumerate(byte_alphabet())}
 
 
 def _parts(texts: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
-    return st.tuples(texts, st.integers(0, 20), st.integers(1, 20)).map(
-        lambda cut: cut[0][cut[1] : cut[1] + cut[2]]
+    """The beginning of a text, its end, or what lies between."""
+
+    def part(text: str, place: int, which: str) -> str:
+        at = place % (len(text) + 1)
+        return {"before": text[:at], "behind": text[at:], "within": text[at : at + 3]}[which]
+
+    return st.builds(
+        part, texts, st.integers(0, 99), st.sampled_from(["before", "behind", "within"])
     )
 
 
