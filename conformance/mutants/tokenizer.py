@@ -167,8 +167,8 @@ TOKENIZER: tuple[Mutant, ...] = (
         "looks at the character before a word alone, and not at the one after",
         "tokenizers, AddedToken",
         "tokenizer/added.py",
-        "text[start - 1 : start] + text[end : end + 1] if start else text[end : end + 1]",
-        'text[start - 1 : start] if start else ""',
+        "text[max(start - 1, 0) : start] + text[end : end + 1]",
+        "text[max(start - 1, 0) : start]",
         "tokenizer.added",
     ),
     _fault(

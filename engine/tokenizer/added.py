@@ -129,7 +129,7 @@ def _pattern(words: Sequence[str]) -> str:
 
 
 def _stands_alone(text: str, start: int, end: int) -> bool:
-    neighbours = text[start - 1 : start] + text[end : end + 1] if start else text[end : end + 1]
+    neighbours = text[max(start - 1, 0) : start] + text[end : end + 1]
     return not _WORD_CHARACTER.search(neighbours)
 
 

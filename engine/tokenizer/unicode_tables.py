@@ -10,7 +10,7 @@ from __future__ import annotations
 
 
 def _set(ranges: str) -> str:
-    """Return ranges of code points as the body of a set,."""
+    """Return ranges of code points as the body of a set in a pattern."""
     return "".join("-".join(f"\\U{code:08x}" for code in pair) for pair in _bounds(ranges))
 
 

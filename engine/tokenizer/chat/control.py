@@ -17,7 +17,7 @@ from typing import Any
 
 from engine.tokenizer.added import AddedToken
 
-#: Returns a string of the users' with a mark behind some of its characters.
+#: Returns a string of the users' with a mark behind some of its characters, or none.
 Mark = Callable[[str], str]
 
 # Braille patterns are printable, so that `repr` leaves them alone, and neither letters nor spaces.

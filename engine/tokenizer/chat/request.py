@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from engine.errors import RequestError
-
-Mark = Callable[[str], str]
+from engine.tokenizer.chat.control import Mark
 
 # Names a message's reasoning comes under; templates read the first, gpt-oss's reads the second.
 _REASONING = ("reasoning_content", "thinking", "reasoning")

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from engine.tokenizer.formats.parts import (
+    BYTES,
     CL100K_WORDS,
     O200K_WORDS,
     TEKKEN_WORDS,
@@ -19,9 +20,7 @@ from engine.tokenizer.formats.parts import (
 from engine.tokenizer.normalize.forms import Form
 from engine.tokenizer.split.pattern import GPT2_WORDS
 
-_BYTES = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False}
-_SPELLED = {**_BYTES, "use_regex": False}
-_GPT2 = {**_BYTES, "use_regex": True}
+_GPT2 = {**BYTES, "use_regex": True}
 
 
 @dataclass(frozen=True)
@@ -39,7 +38,7 @@ class Rule:
 def _words(
     *patterns: str, form: Form | None = None, whole: bool = False, bos: bool = False
 ) -> Rule:
-    return Rule((*map(split_at, patterns), _SPELLED), form, ignore_merges=whole, add_bos=bos)
+    return Rule((*map(split_at, patterns), BYTES), form, ignore_merges=whole, add_bos=bos)
 
 
 _DIGITS = {"type": "Digits", "individual_digits": True}

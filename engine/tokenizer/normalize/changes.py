@@ -9,9 +9,10 @@ from collections.abc import Iterable
 Change = tuple[str, int]
 
 
-def sources_of(changes: Iterable[Change], consumed: int = 0) -> list[int]:
-    """Return the source of each character; `consumed` counts those removed at the very start."""
+def sources_of(changes: Iterable[Change]) -> list[int]:
+    """Return the source of each character."""
     sources = []
+    consumed = 0
     for _, change in changes:
         if change > 0:
             sources.append(consumed - 1)

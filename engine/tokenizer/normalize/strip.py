@@ -1,4 +1,4 @@
-"""Takes white space, or accents, away.
+"""Takes white space away.
 
 White space is the property White_Space of Unicode Standard Annex 44, section 5.7: Python's own
 `str.strip` takes four control characters more.

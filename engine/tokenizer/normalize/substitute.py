@@ -1,4 +1,4 @@
-"""Rewrites that treat each character on its own: by the class it belongs to."""
+"""Rewrites of single characters by the class they belong to: accents, controls, odd spaces."""
 
 from __future__ import annotations
 
