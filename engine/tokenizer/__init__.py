@@ -1,6 +1,6 @@
 """Text to token ids and back; knows nothing of models and imports no torch."""
 
-from engine.tokenizer.aligned import Encoding
+from engine.tokenizer.encoding import Encoding
 from engine.tokenizer.stream import TokenStream
 from engine.tokenizer.tokenizer import Tokenizer
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from engine.errors import RequestError
-from engine.tokenizer.aligned import Encoding
+from engine.tokenizer.encoding import Encoding
 
 Direction = Literal["Left", "Right"]
 Strategy = Literal["LongestFirst", "OnlyFirst", "OnlySecond"]

@@ -12,8 +12,8 @@ from typing import Protocol
 
 import regex
 
-from engine.tokenizer.aligned import Encoding
 from engine.tokenizer.alphabet import SPACE
+from engine.tokenizer.encoding import Encoding
 
 _LEADING_SPACES = regex.compile(rf"[{SPACE}\s]*")
 _TRAILING_SPACES = regex.compile(rf"(?r)[{SPACE}\s]*")

@@ -12,9 +12,10 @@ import regex
 
 from engine.errors import RequestError
 from engine.tokenizer.added import AddedToken, AddedTokens, Allows, every_token
-from engine.tokenizer.aligned import Aligned, Encoding
+from engine.tokenizer.aligned import Aligned
 from engine.tokenizer.chat import ChatTemplate
 from engine.tokenizer.decode.ids import IdDecoder
+from engine.tokenizer.encoding import Encoding
 from engine.tokenizer.fitting import Padding, Truncation
 from engine.tokenizer.formats.open import read_tokenizer
 from engine.tokenizer.stages import Stages, Surroundings

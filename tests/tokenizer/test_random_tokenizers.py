@@ -23,7 +23,7 @@ from conformance.strategies import texts, token_ids, tokenizer_files
 from conformance.strategies.tokenizers import vocabulary_of
 from engine.errors import ModelFileError
 from engine.tokenizer import Tokenizer
-from engine.tokenizer.aligned import Encoding
+from engine.tokenizer.encoding import Encoding
 from tests.tokenizer.definitions import ours, scale
 
 #: Files in the CI profile, texts and sequences of ids for each: more than 3,000 of the 5,000 texts
