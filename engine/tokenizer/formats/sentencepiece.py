@@ -35,7 +35,8 @@ from engine.tokenizer.formats.wishes import NONE, Wishes
 from engine.tokenizer.models.ranks import TokenRanks
 from engine.tokenizer.models.symbols import SymbolModel
 from engine.tokenizer.models.unigram import UnigramModel
-from engine.tokenizer.normalize.charsmap import Charsmap, LongestReplaced
+from engine.tokenizer.normalize.charsmap import Charsmap
+from engine.tokenizer.normalize.precompiled import LongestReplaced
 from engine.tokenizer.split.splitter import Splitter
 from engine.tokenizer.split.symbols import SymbolCut
 from engine.tokenizer.stages import Stages

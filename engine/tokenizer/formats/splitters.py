@@ -12,10 +12,10 @@ from engine.tokenizer.alphabet import SpellBytes
 from engine.tokenizer.formats.faults import unsupported
 from engine.tokenizer.formats.fields import Default, take
 from engine.tokenizer.formats.patterns import read_pattern
+from engine.tokenizer.normalize.prepend import Prefix
 from engine.tokenizer.normalize.replace import Replace
 from engine.tokenizer.split.length import FixedLength
 from engine.tokenizer.split.pattern import BEHAVIORS, GPT2_WORDS, Split
-from engine.tokenizer.split.prefix import Prefix
 from engine.tokenizer.split.scripts import script_words
 from engine.tokenizer.split.splitter import Splitter
 from engine.tokenizer.split.step import Rewriting, RewritingStart, Step

@@ -1,5 +1,6 @@
-"""The table of replacements that SentencePiece compiles into its models, and its own way to use it.
+"""The table of replacements that SentencePiece compiles into its models.
 
+`precompiled.py` has the two ways to use it.
 Source: SentencePiece's normalizer and the double-array trie it uses (Aoe 1989; darts-clone for the
 bits of a unit).
 """
@@ -8,9 +9,7 @@ from __future__ import annotations
 
 import sys
 from array import array
-from collections.abc import Iterable, Iterator
-
-from engine.tokenizer.word_cache import WordCache
+from collections.abc import Iterator
 
 _BLOCK = 256  # the places that one byte can lead to
 _IS_VALUE = 1 << 31
@@ -36,12 +35,12 @@ class Charsmap:
         self._check(units)
         self._units = units
 
-    # A value may not begin inside a character, which would be no text.
     def _check(self, units: array[int]) -> None:
         """Raise ValueError if a lookup could leave the trie or the replacements."""
         for place, unit in enumerate(units):
             if unit & _IS_VALUE:
                 start = unit ^ _IS_VALUE
+                # A value may not begin inside a character, which would be no text.
                 first = self._replacements[start : start + 1]
                 if start > len(self._replacements) or b"\x80" <= first < b"\xc0":
                     raise ValueError(f"the trie points at byte {start} of the replacements")
@@ -84,52 +83,3 @@ class Charsmap:
 def _offset(unit: int) -> int:
     """Return how far from a unit its children lie, to be combined by exclusive or."""
     return unit >> 10 << ((unit & 1 << 9) >> 6)
-
-
-class LongestReplaced:
-    """A Rewrite of the longest entry of a table at each place in turn, as in SentencePiece.
-
-    The texts in `kept` are left as they are, the longest at a place first.
-    """
-
-    def __init__(self, charsmap: Charsmap, kept: Iterable[str] = ()) -> None:
-        self._charsmap = charsmap
-        self._kept: dict[str, list[str]] = {}
-        for text in sorted(kept, key=len, reverse=True):
-            self._kept.setdefault(text[0], []).append(text)
-        self._is_changed = WordCache(lambda c: c in self._kept or charsmap.begins(c))
-
-    def __call__(self, text: str) -> str:
-        return "".join([new for _, new in self._parts(text)])
-
-    def sources(self, text: str) -> list[int]:
-        """Return for each character of the result the first of those it stands for."""
-        sources: list[int] = []
-        start = 0
-        for old, new in self._parts(text):
-            sources += range(start, start + len(old)) if old == new else [start] * len(new)
-            start += len(old)
-        return sources
-
-    def _parts(self, text: str) -> Iterator[tuple[str, str]]:
-        """Yield what stands at each place, and what becomes of it."""
-        encoded = text.encode()
-        start = at = 0  # the same place in characters and in bytes
-        while start < len(text):
-            character = text[start]
-            old = new = character
-            if self._is_changed[character]:
-                old, new = self._part(text, start, encoded, at)
-            yield old, new
-            start += len(old)
-            at += len(old.encode())
-
-    def _part(self, text: str, start: int, encoded: bytes, at: int) -> tuple[str, str]:
-        for kept in self._kept.get(text[start], ()):
-            if text.startswith(kept, start):
-                return kept, kept
-        found = list(self._charsmap.beginnings(encoded, at))
-        if not found:
-            return text[start], text[start]
-        end, new = found[-1]
-        return encoded[at:end].decode(), new

@@ -1,11 +1,13 @@
-"""The table of replacements that SentencePiece compiles into its models, as the reference uses it.
+"""Replaces by the table that SentencePiece compiles into its models, in two ways.
 
-Source: the tokenizers library 0.23 as a definition; `charsmap.py` has SentencePiece's own way.
+`Precompiled` is the reference's, for a tokenizer.json; `LongestReplaced` is SentencePiece's own, for
+its .model files.
+Source: the tokenizers library 0.23 and SentencePiece's normalizer as definitions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import regex
 
@@ -71,3 +73,52 @@ class Precompiled:
                     character, change = changes[-1]
                     changes[-1] = character, change + more
         return changes
+
+
+class LongestReplaced:
+    """A Rewrite of the longest entry of a table at each place in turn, as in SentencePiece.
+
+    The texts in `kept` are left as they are, the longest at a place first.
+    """
+
+    def __init__(self, charsmap: Charsmap, kept: Iterable[str] = ()) -> None:
+        self._charsmap = charsmap
+        self._kept: dict[str, list[str]] = {}
+        for text in sorted(kept, key=len, reverse=True):
+            self._kept.setdefault(text[0], []).append(text)
+        self._is_changed = WordCache(lambda c: c in self._kept or charsmap.begins(c))
+
+    def __call__(self, text: str) -> str:
+        return "".join([new for _, new in self._parts(text)])
+
+    def sources(self, text: str) -> list[int]:
+        """Return for each character of the result the first of those it stands for."""
+        sources: list[int] = []
+        start = 0
+        for old, new in self._parts(text):
+            sources += range(start, start + len(old)) if old == new else [start] * len(new)
+            start += len(old)
+        return sources
+
+    def _parts(self, text: str) -> Iterator[tuple[str, str]]:
+        """Yield what stands at each place, and what becomes of it."""
+        encoded = text.encode()
+        start = at = 0  # the same place in characters and in bytes
+        while start < len(text):
+            character = text[start]
+            old = new = character
+            if self._is_changed[character]:
+                old, new = self._part(text, start, encoded, at)
+            yield old, new
+            start += len(old)
+            at += len(old.encode())
+
+    def _part(self, text: str, start: int, encoded: bytes, at: int) -> tuple[str, str]:
+        for kept in self._kept.get(text[start], ()):
+            if text.startswith(kept, start):
+                return kept, kept
+        found = list(self._charsmap.beginnings(encoded, at))
+        if not found:
+            return text[start], text[start]
+        end, new = found[-1]
+        return encoded[at:end].decode(), new

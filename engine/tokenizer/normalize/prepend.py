@@ -1,4 +1,4 @@
-"""Puts something before a text."""
+"""Puts something before a text: the normalizer Prepend, and what pre-tokenizers do."""
 
 from __future__ import annotations
 
@@ -24,3 +24,17 @@ class Prepend:
         if not text:
             return []
         return [0] * len(self.prefix) + [0 if self.prefix else BEFORE_ALL, *range(1, len(text))]
+
+
+@dataclass(frozen=True)
+class Prefix:
+    """A Rewrite that puts `prefix` before a text that does not begin with it, nor is empty."""
+
+    prefix: str
+
+    def __call__(self, text: str) -> str:
+        return text if text.startswith(self.prefix) or not text else self.prefix + text
+
+    def sources(self, text: str) -> list[int]:
+        indices = list(range(len(text)))
+        return indices if self(text) == text else [0] * len(self.prefix) + indices
