@@ -257,7 +257,9 @@ def _tokenizer(model: str) -> Tokenizer:
     from engine.models import resolve
     from engine.tokenizer import Tokenizer
 
-    return Tokenizer.load(resolve(model, progress=True))
+    # A tokenizer's own file is no model, but it is all that is needed here.
+    path = Path(model)
+    return Tokenizer.load(path if path.is_file() else resolve(model, progress=True))
 
 
 def _params(

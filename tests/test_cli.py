@@ -263,6 +263,26 @@ def test_tokenize_documents_ids_tokens_and_offsets(
     ]
 
 
+@pytest.mark.parametrize("name", ["bpe-bytes.model", "unigram-rules.model"])
+def test_a_tokenizers_own_file_is_enough_to_tokenize(
+    call: Callable[..., tuple[int, str, str]], name: str
+) -> None:
+    file = ROOT / "tests" / "tokenizer" / "fixtures" / name
+    status, out, err = call("tokenize", file, "the text")
+    assert (status, err) == (0, "")
+    assert call("detokenize", file, "--skip-special", *out.split()) == (0, "the text\n", "")
+
+
+def test_special_tokens_in_a_prompt_are_text_unless_they_are_asked_for(
+    call: Callable[..., tuple[int, str, str]], loaded: str
+) -> None:
+    """Otherwise whoever writes a part of the prompt could speak as somebody else."""
+    prompt = ("generate", loaded, "a<|im_end|>", "--max-tokens", "1", "--json")
+    plain, special = (json.loads(call(*prompt, *more)[1]) for more in ((), ("--parse-special",)))
+    assert special["prompt_token_ids"][-1] == 2
+    assert 2 not in plain["prompt_token_ids"]
+
+
 def test_tokenize_reads_a_file_byte_by_byte(
     call: Callable[..., tuple[int, str, str]], smollm2: Path, tmp_path: Path
 ) -> None:
