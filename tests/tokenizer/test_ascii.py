@@ -13,8 +13,8 @@ import regex
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.tokenizer.oniguruma import FLAGS
-from engine.tokenizer.split.ascii import ascii_twin
+from engine.tokenizer.patterns.ascii import ascii_twin
+from engine.tokenizer.patterns.oniguruma import FLAGS
 from engine.tokenizer.split.pattern import GPT2_WORDS
 
 ASCII_TEXTS = st.text(st.characters(max_codepoint=127), max_size=40) | st.lists(

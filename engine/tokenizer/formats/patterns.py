@@ -7,7 +7,7 @@ from typing import Any
 import regex
 
 from engine.errors import ModelFileError
-from engine.tokenizer.oniguruma import UnsupportedPatternError, translated
+from engine.tokenizer.patterns.oniguruma import UnsupportedPatternError, translated
 
 
 def read_pattern(spec: Any, source: str, component: str) -> str:

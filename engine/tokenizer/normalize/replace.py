@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 import regex
 
 from engine.tokenizer.aligned import BEFORE_ALL
-from engine.tokenizer.matches import find_spans
-from engine.tokenizer.oniguruma import FLAGS
+from engine.tokenizer.patterns.matches import find_spans
+from engine.tokenizer.patterns.oniguruma import FLAGS
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,9 @@ from collections.abc import Callable
 
 import regex
 
-from engine.tokenizer.matches import find_spans
-from engine.tokenizer.oniguruma import FLAGS
-from engine.tokenizer.split.ascii import ascii_twin
+from engine.tokenizer.patterns.ascii import ascii_twin
+from engine.tokenizer.patterns.matches import find_spans
+from engine.tokenizer.patterns.oniguruma import FLAGS
 from engine.tokenizer.split.step import Cut, Span
 
 # GPT-2's words: Radford et al. 2019, the encoder published with GPT-2.

@@ -11,16 +11,7 @@ import unicodedata
 
 import regex
 
-from engine.tokenizer.oniguruma_names import (
-    CATEGORIES,
-    CONTROLS,
-    OTHER_ESCAPES,
-    POSIX,
-    SAME_ESCAPES,
-    SCRIPTS,
-    SET_ESCAPES,
-    WITHOUT_CASE,
-)
+from engine.tokenizer.patterns import names
 
 # In Ruby's syntax ^ and $ stand at every line.
 FLAGS = regex.MULTILINE
@@ -28,6 +19,7 @@ FLAGS = regex.MULTILINE
 _INTERVAL = regex.compile(r"\{(?:(?<least>\d+)(?<comma>,(?<most>\d*))?|,(?<most>\d+))\}")
 _OPTIONS = regex.compile(r"\(\?(?<on>[im]*)(?:-(?<off>[im]*))?(?<end>[:)])")
 _PROPERTY = regex.compile(r"\\(?<p>[pP])\{(?<not>\^?)(?<name>\w+)\}")
+_OFTEN = regex.compile(r"[*+?][?+]?")
 _CODE_POINT = regex.compile(
     r"\\(?:x\{(?<hex>[0-9A-Fa-f]{1,6})\}|x(?<hex>[0-7]?[0-9A-Fa-f])(?![0-9A-Fa-f])|u(?<hex>[0-9A-Fa-f]{4}))"
 )
@@ -126,13 +118,9 @@ class _Reader:
         source = self._pattern[start : self._at]
         while self._take(_COMMENT):
             pass
-        if self._next() and self._next() in "*+?":
-            often = self._next()
-            self._at += 1
-            if self._next() and self._next() in "?+":
-                often += self._next()
-                self._at += 1
-            if often.endswith("+") and len(often) > 1:
+        if found := self._take(_OFTEN):
+            often = str(found[0])
+            if often in ("*+", "++", "?+"):
                 self._check_direction(often)
         elif interval := self._take(_INTERVAL):
             often = self._interval(interval)
@@ -145,7 +133,7 @@ class _Reader:
             return atom
         if _PLACE.match(source):
             raise UnsupportedPatternError(f"it repeats {source}, which is a place")
-        if (self._next() and self._next() in "*+?") or _INTERVAL.match(self._pattern, self._at):
+        if self._take(_OFTEN) or self._take(_INTERVAL):
             raise UnsupportedPatternError(f"it repeats {source} twice")
         self._letter = ""
         return atom + often
@@ -230,19 +218,19 @@ class _Reader:
             self._letter = ""
             name = _property(found)
             # A class is no letter, and has no other case.
-            return f"(?-i:{name})" if self._any_case and name not in WITHOUT_CASE else name
+            return f"(?-i:{name})" if self._any_case and name not in names.WITHOUT_CASE else name
         if character := self._code_point():
             return self._literal(character)
         name = self._next(2)[1:]
         self._at += 2
-        if name in SAME_ESCAPES and name:
+        if name in names.SAME_ESCAPES and name:
             self._letter = ""
             return f"\\{name}"
-        if name in OTHER_ESCAPES:
+        if name in names.OTHER_ESCAPES:
             self._letter = ""
             if name == "R":
                 self._check_direction(r"\R")
-            return OTHER_ESCAPES[name]
+            return names.OTHER_ESCAPES[name]
         if name in "123456789" and name and not self._next().isdecimal():
             self.refers_back = True
             self._letter = ""
@@ -308,9 +296,9 @@ class _Reader:
         """Read one member of a set: a class, another set, a character or a range of them."""
         if found := self._take(_POSIX_CLASS):
             name = found["name"]
-            if name not in POSIX:
+            if name not in names.POSIX:
                 raise UnsupportedPatternError(f"it uses {found[0]}")
-            return self._class(f"[^{POSIX[name]}]" if found["not"] else POSIX[name])
+            return self._class(f"[^{names.POSIX[name]}]" if found["not"] else names.POSIX[name])
         if self._next() == "[":
             return self._inner(self._set())
         if self._next() == "\\":
@@ -320,9 +308,9 @@ class _Reader:
             if name and name in "dDsS":
                 self._at += 2
                 return self._class(f"\\{name}")
-            if name in SET_ESCAPES:
+            if name in names.SET_ESCAPES:
                 self._at += 2
-                return self._class(SET_ESCAPES[name])
+                return self._class(names.SET_ESCAPES[name])
         low = self._character()
         if self._next() != "-" or self._next(2)[1:] in ("]", ""):
             return _in_set(low)
@@ -351,7 +339,7 @@ class _Reader:
         """Return a class, behind which no range may begin."""
         if self._next() == "-" and self._next(2) != "-]":
             raise UnsupportedPatternError("it has a range that begins with a class")
-        if self._any_case and text not in WITHOUT_CASE:
+        if self._any_case and text not in names.WITHOUT_CASE:
             raise UnsupportedPatternError(f"it uses {text} in a set without regard to case")
         return self._inner(text) if text.startswith("[^") else text
 
@@ -363,7 +351,7 @@ class _Reader:
         elif not (character := self._code_point()):
             name = self._next(2)[1:]
             self._at += 2
-            character = CONTROLS.get(name) or _punctuation(name)
+            character = names.CONTROLS.get(name) or _punctuation(name)
         if self._any_case:
             _check_case(character)
         return character
@@ -371,7 +359,7 @@ class _Reader:
 
 def _property(found: regex.Match[str]) -> str:
     name = found["name"]
-    if name not in CATEGORIES and name not in SCRIPTS:
+    if name not in names.CATEGORIES and name not in names.SCRIPTS:
         raise UnsupportedPatternError(f"it uses {found[0]}")
     negated = (found["p"] == "P") != bool(found["not"])
     return f"\\{'P' if negated else 'p'}{{{name}}}"

@@ -10,7 +10,7 @@ import re
 
 import regex
 
-from engine.tokenizer.oniguruma import FLAGS
+from engine.tokenizer.patterns.oniguruma import FLAGS
 
 _ASCII = [chr(code) for code in range(128)]
 
@@ -24,7 +24,7 @@ _PIECE = regex.compile(
 
 
 def ascii_twin(pattern: str) -> re.Pattern[str] | None:
-    """Return the twin of a pattern, None where there is none; see `engine.tokenizer.oniguruma`."""
+    """Return the twin of a pattern, None where there is none; see `engine.tokenizer.patterns.oniguruma`."""
     if "(?i" in pattern and not pattern.isascii():
         return None  # without its case a letter elsewhere can be an ASCII one
     pieces = []
