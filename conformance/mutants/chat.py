@@ -11,7 +11,7 @@ _TRANSFORMERS = "transformers, chat templates"
 _SANDBOX = "tokenizer/chat/sandbox.py"
 _REQUEST = "tokenizer/chat/request.py"
 _CONTROL = "tokenizer/chat/control.py"
-_TEMPLATES = "tokenizer/chat/__init__.py"
+_TEMPLATES = "tokenizer/chat/template.py"
 
 CHAT: tuple[Mutant, ...] = (
     _fault(

@@ -13,7 +13,7 @@ import regex
 from engine.errors import RequestError
 from engine.tokenizer.added import AddedToken, AddedTokens, Allows, every_token
 from engine.tokenizer.aligned import Aligned
-from engine.tokenizer.chat import ChatTemplate
+from engine.tokenizer.chat.template import ChatTemplate
 from engine.tokenizer.decode.ids import IdDecoder
 from engine.tokenizer.encoding import Encoding
 from engine.tokenizer.fitting import Padding, Truncation

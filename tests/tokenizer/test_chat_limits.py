@@ -9,7 +9,8 @@ import tracemalloc
 import pytest
 
 from engine.errors import RequestError
-from engine.tokenizer.chat import ChatTemplate, budget
+from engine.tokenizer.chat import budget
+from engine.tokenizer.chat.template import ChatTemplate
 
 HELLO = [{"role": "user", "content": "hello"}]
 
