@@ -177,6 +177,12 @@ def test_metaspace_of_older_files_is_read() -> None:
     assert read_decoder({**old, "prepend_scheme": "never"}, "test")(["▁a"]) == " a"
 
 
+def test_a_metaspace_of_2023_without_a_prefix_is_read_as_the_pre_tokenizer_of_that_name() -> None:
+    """A file has both, so that whichever of them is refused refuses the file."""
+    old = {"type": "Metaspace", "replacement": "▁", "add_prefix_space": False}
+    assert read_decoder(old, "test")(["▁a", "▁b"]) == " a b"
+
+
 @pytest.mark.parametrize(
     ("decoder", "token"),
     [

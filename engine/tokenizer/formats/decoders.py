@@ -11,7 +11,8 @@ from engine.tokenizer.decode.rules import Continued, Replaced, Strip
 from engine.tokenizer.decode.sequence import StepDecoder
 from engine.tokenizer.decode.steps import Each, FirstApart, Fuse, WordEnd
 from engine.tokenizer.formats.faults import damaged, unsupported
-from engine.tokenizer.formats.fields import Default, take
+from engine.tokenizer.formats.fields import Default, one_character, take
+from engine.tokenizer.formats.metaspace import read_metaspace
 from engine.tokenizer.formats.patterns import read_pattern
 from engine.tokenizer.normalize.replace import Replace, ReplacePattern
 
@@ -60,7 +61,7 @@ def _steps(spec: Any, source: str) -> list[Step]:
             content, start, stop = take(spec, source, STAGE, content=str, start=int, stop=int)
             if min(start, stop) < 0:
                 raise damaged(source, f"{STAGE} Strip", "start and stop must be from 0 up")
-            return [Each([Strip(_character(content, spec, source), start, stop)])]
+            return [Each([Strip(one_character(content, STAGE, spec, source), start, stop)])]
         case {"type": "Replace"}:
             pattern, content = take(spec, source, STAGE, pattern=dict, content=str)
             match pattern:
@@ -85,29 +86,7 @@ def _steps(spec: Any, source: str) -> list[Step]:
 
 def _metaspace(spec: dict[str, Any], source: str) -> FirstApart:
     """Return the step that makes spaces of a character; the first token may lose it instead."""
-    replacement, scheme, prefixed, *_ = take(
-        spec,
-        source,
-        STAGE,
-        replacement=str,
-        prepend_scheme=Default(str, "always"),
-        add_prefix_space=Default(bool, None),
-        split=Default(bool, True),
-        str_rep=Default(str, None),
-    )
-    if scheme not in ("always", "first", "never"):
-        raise damaged(source, f"{STAGE} Metaspace", f"prepend_scheme is {scheme!r:.60}")
-    if prefixed is False and scheme != "never":
-        raise damaged(
-            source, f"{STAGE} Metaspace", f"add_prefix_space is false and prepend_scheme {scheme}"
-        )
-    character = _character(replacement, spec, source)
+    character, scheme, _ = read_metaspace(spec, source, STAGE)
     of_first = " " if scheme == "never" else ""
     first, others = Replace(character, of_first), Replace(character, " ")
     return FirstApart(Each([Replaced(first)]), Each([Replaced(others)]))
-
-
-def _character(text: str, spec: dict[str, Any], source: str) -> str:
-    if len(text) != 1:
-        raise damaged(source, f"{STAGE} {spec['type']}", f"{text!r:.60} is not one character")
-    return text

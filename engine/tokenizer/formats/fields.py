@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from engine.errors import ModelFileError
+from engine.tokenizer.formats.faults import damaged
 
 
 @dataclass(frozen=True)
@@ -44,3 +45,10 @@ def take(spec: Mapping[str, Any], source: str, stage: str, **fields: type | Defa
             )
         values.append(value)
     return values
+
+
+def one_character(text: str, stage: str, spec: Mapping[str, Any], source: str) -> str:
+    """Return the text of a field that must be one character; raises ModelFileError."""
+    if len(text) != 1:
+        raise damaged(source, f"{stage} {spec['type']}", f"{text!r:.60} is not one character")
+    return text

@@ -10,7 +10,8 @@ import regex
 from engine.errors import ModelFileError
 from engine.tokenizer.alphabet import SpellBytes
 from engine.tokenizer.formats.faults import unsupported
-from engine.tokenizer.formats.fields import Default, take
+from engine.tokenizer.formats.fields import Default, one_character, take
+from engine.tokenizer.formats.metaspace import read_metaspace
 from engine.tokenizer.formats.patterns import read_pattern
 from engine.tokenizer.normalize.prepend import Prefix
 from engine.tokenizer.normalize.replace import Replace
@@ -69,7 +70,7 @@ def _steps(spec: Any, source: str) -> list[Step]:
             return [Split(r"\S+", "Removed", invert=True)]
         case {"type": "CharDelimiterSplit"}:
             (delimiter,) = take(spec, source, STAGE, delimiter=str)
-            _check_character(delimiter, source, "CharDelimiterSplit", "delimiter")
+            one_character(delimiter, STAGE, spec, source)
             return [Split(f"[^{regex.escape(delimiter)}]+", "Removed", invert=True)]
         case {"type": "Punctuation"}:
             (behavior,) = take(spec, source, STAGE, behavior=Default(str, "Isolated"))
@@ -103,38 +104,13 @@ def _check_behavior(behavior: str, source: str, component: str) -> None:
         )
 
 
-def _check_character(text: str, source: str, component: str, field: str) -> None:
-    if len(text) != 1:
-        raise ModelFileError(
-            f"{source}: the pre_tokenizer {component} has {text!r:.60} for its {field}, "
-            "which must be one character"
-        )
-
-
 def _metaspace(spec: Mapping[str, Any], source: str) -> list[Step]:
-    """Return the steps of Metaspace; files before 2024 say `add_prefix_space` for the scheme."""
-    replacement, scheme, older, split, _ = take(
-        spec,
-        source,
-        STAGE,
-        replacement=str,
-        prepend_scheme=Default(str, None),
-        add_prefix_space=Default(bool, None),
-        split=Default(bool, True),
-        str_rep=Default(str, None),  # the replacement again, in files of 2020
-    )
-    scheme = scheme or ("never" if older is False else "always")
+    replacement, scheme, split = read_metaspace(spec, source, STAGE)
     starts: dict[str, list[Step]] = {
         "always": [Rewriting(Prefix(replacement))],
         "first": [RewritingStart(Prefix(replacement))],
         "never": [],
     }
-    _check_character(replacement, source, "Metaspace", "replacement")
-    if scheme not in starts or (older is False and scheme != "never"):
-        raise ModelFileError(
-            f"{source}: the pre_tokenizer Metaspace has the prepend_scheme {scheme!r:.60}, which "
-            "must be always, first, or never, and never if add_prefix_space is false"
-        )
     mark = regex.escape(replacement)
     cut = [Split(f"{mark}?[^{mark}]+|{mark}")] if split else []  # a mark goes with what follows
     return [Rewriting(Replace(" ", replacement)), *starts[scheme], *cut]
