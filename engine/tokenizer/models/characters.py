@@ -39,6 +39,17 @@ def byte_tokens(text: str, vocab: Mapping[str, int]) -> list[str] | None:
     return tokens if all(token in vocab for token in tokens) else None
 
 
+def unknown_id(text: str, vocab: Mapping[str, int], unk_token: str) -> int:
+    """Return the id that a text without a token gets; raise RequestError if it is none either."""
+    token_id = vocab.get(unk_token)
+    if token_id is None:
+        raise RequestError(
+            f"the tokenizer has no token for {text!r:.60}: its unk_token {unk_token!r} is not in "
+            "its vocabulary"
+        )
+    return token_id
+
+
 class Characters:
     """The symbols with which merging begins.
 
@@ -94,16 +105,7 @@ class Characters:
             if token_id is not None:
                 symbols.append((token_id, size))
             elif waiting is None:
-                waiting = self._unknown_id(character), size
+                waiting = unknown_id(character, self._vocab, self._unknown.token or ""), size
             else:
                 waiting = waiting[0], waiting[1] + size
         return symbols if waiting is None else [*symbols, waiting]
-
-    def _unknown_id(self, character: str) -> int:
-        token_id = self._vocab.get(self._unknown.token or "")
-        if token_id is None:
-            raise RequestError(
-                f"the tokenizer has no token for {character!r}: its unk_token "
-                f"{self._unknown.token!r} is not in its vocabulary"
-            )
-        return token_id

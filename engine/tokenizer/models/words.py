@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cached_property
 
-from engine.errors import RequestError
+from engine.tokenizer.models.characters import unknown_id
 from engine.tokenizer.models.model import Part
 
 
@@ -75,9 +75,4 @@ class WordPieceModel:
 
 def unknown_part(word: str, vocab: Mapping[str, int], unk_token: str) -> Part:
     """Return a whole word as the unknown token; raise RequestError if that is no token."""
-    if unk_token not in vocab:
-        raise RequestError(
-            f"the tokenizer has no token for {word!r:.60}: its unk_token {unk_token!r} is not in "
-            "its vocabulary"
-        )
-    return Part(vocab[unk_token], unk_token, 0, len(word.encode()))
+    return Part(unknown_id(word, vocab, unk_token), unk_token, 0, len(word.encode()))
