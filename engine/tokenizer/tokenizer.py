@@ -26,10 +26,18 @@ _LONE_SURROGATE = regex.compile("[\ud800-\udfff]")
 
 
 class Tokenizer:
-    """One model's tokenizer. Its stages are public, so that each can be checked on its own:
+    """One model's tokenizer. Its stages are public, so that each can be checked on its own.
 
-    `added` (text -> ids and plain text), `normalizer`, `added_normalized`, `splitter` (text ->
-    words), `model` (word -> ids), `post_processor` (ids -> ids), `decoder` (tokens -> text).
+    In the order in which a text passes through them:
+
+        added             takes out tokens that are written in the text ("<|im_end|>")
+        normalizer        rewrites the plain text between those
+        added_normalized  takes out tokens that are written in what comes of it
+        splitter          cuts the rest into words
+        model             spells each word in tokens
+        post_processor    puts special tokens around all ids of a text, or of a pair
+
+    and back: `decoder` makes text of the tokens' spellings.
     """
 
     def __init__(self, stages: Stages, surroundings: Surroundings, source: str) -> None:
@@ -233,7 +241,11 @@ class Tokenizer:
         ]
         return encoding.ids, mask
 
+    # Ids are asked for far more often than offsets, and cost less when nobody wants to know where
+    # a word comes from: hence a method of its own for each, with a memory of words of its own.
+
     def _ids_of(self, text: str, allows: Allows = every_token) -> list[int]:
+        """Return the ids of one text, before the post-processor."""
         ids: list[int] = []
         for piece in self._pieces(text, allows):
             if isinstance(piece, Aligned):
@@ -244,6 +256,7 @@ class Tokenizer:
         return ids
 
     def _encoding_of(self, text: str, allows: Allows) -> Encoding:
+        """Return the same ids with their tokens and offsets."""
         ids, tokens = [], []
         offsets: list[tuple[int, int]] = []
         for piece in self._pieces(text, allows):
@@ -276,6 +289,7 @@ class Tokenizer:
                 yield part if inner.id is None else (inner.id, part)
 
     def _ids_of_word(self, word: str) -> tuple[int, ...]:
+        """Return the ids of one unfinished word (see `Splitter.finish`)."""
         return tuple(self.model(self.splitter.finish(word)))
 
     def _encoding_of_word(self, word: str) -> Encoding:
