@@ -140,8 +140,8 @@ TOKENIZER: tuple[Mutant, ...] = (
         "reads trim_offsets and does not apply it",
         "tokenizers, ByteLevel",
         "tokenizer/formats/post_processors.py",
-        'if not spec.get("trim_offsets", True):',
-        "if True:",
+        "return [TrimOffsets(prefix_space)] if trims else []",
+        "return []",
         "tokenizer.offsets",
     ),
     _fault(
@@ -185,8 +185,8 @@ TOKENIZER: tuple[Mutant, ...] = (
         "trims the space that the splitter put there from the first token's offsets",
         "tokenizers, ByteLevel",
         "tokenizer/formats/post_processors.py",
-        'prefix_space=bool(spec.get("add_prefix_space", True))',
-        "prefix_space=False",
+        "return [TrimOffsets(prefix_space)] if trims else []",
+        "return [TrimOffsets(False)] if trims else []",
         "tokenizer.offsets",
     ),
     _fault(

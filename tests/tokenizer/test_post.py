@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.errors import ModelFileError
+from engine.tokenizer.formats.post_processors import read_post_processor
 from tests.tokenizer.definitions import BYTE_LEVEL, added, assert_encodes_alike, definition, ours
 from tests.tokenizer.strategies import SPACES
 
@@ -85,3 +86,35 @@ def test_two_templates_are_refused() -> None:
 def test_a_template_of_one_text_holds_that_text(pieces: tuple[dict[str, Any], ...]) -> None:
     with pytest.raises(ModelFileError, match="TemplateProcessing"):
         ours(definition(post_processor=template(*pieces)))
+
+
+ENDS = {"sep": ["</s>", 259], "cls": ["<s>", 258]}
+ROBERTA = {"type": "RobertaProcessing", **ENDS, "trim_offsets": True, "add_prefix_space": True}
+
+
+@pytest.mark.parametrize(
+    ("processor", "named"),
+    [
+        ({"type": "Odd"}, "Odd"),
+        ({**TRIMMING, "odd": 1}, "odd"),
+        ({**TRIMMING, "trim_offsets": None}, "trim_offsets"),
+        ({**TRIMMING, "add_prefix_space": "no"}, "add_prefix_space"),
+        ({**template(A), "odd": 1}, "odd"),
+        ({"type": "TemplateProcessing", "single": [A], "special_tokens": {}}, "pair"),
+        ({"type": "BertProcessing", **ENDS, "odd": 1}, "odd"),
+        ({"type": "BertProcessing", **ENDS, "sep": ["</s>", True]}, "</s>"),
+        ({"type": "BertProcessing", **ENDS, "cls": ["<s>"]}, "<s>"),
+        ({**ROBERTA, "odd": 1}, "odd"),
+        (
+            {name: value for name, value in ROBERTA.items() if name != "trim_offsets"},
+            "trim_offsets",
+        ),
+        ({"type": "Sequence"}, "processors"),
+    ],
+)
+def test_what_is_unknown_or_damaged_is_refused_by_name(
+    processor: dict[str, Any], named: str
+) -> None:
+    """The reference takes a Roberta without trim_offsets for a Bert, without a word."""
+    with pytest.raises(ModelFileError, match=f"^test: .*{named}"):
+        read_post_processor(processor, "test")

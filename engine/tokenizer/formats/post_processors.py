@@ -7,6 +7,7 @@ from typing import Any
 
 from engine.errors import ModelFileError
 from engine.tokenizer.formats.faults import damaged, unsupported
+from engine.tokenizer.formats.fields import Default, take
 from engine.tokenizer.post import (
     Pieces,
     PostProcessor,
@@ -16,6 +17,8 @@ from engine.tokenizer.post import (
     Text,
     TrimOffsets,
 )
+
+STAGE = "post_processor"
 
 _TEXTS = {"A": 0, "B": 1}
 
@@ -36,38 +39,45 @@ def _steps(spec: Any, source: str) -> list[PostStep]:
         case None:
             return []
         case {"type": "ByteLevel"}:
-            return _trim(spec)
-        case {
-            "type": "TemplateProcessing",
-            "single": list(single),
-            "pair": list(pair),
-            "special_tokens": dict(special_tokens),
-        }:
+            prefix_space, trims, _ = take(
+                spec,
+                source,
+                STAGE,
+                add_prefix_space=bool,
+                trim_offsets=bool,
+                use_regex=Default(bool, True),  # the pre-tokenizer's affair
+            )
+            return [TrimOffsets(prefix_space)] if trims else []
+        case {"type": "TemplateProcessing"}:
+            single, pair, special_tokens = take(
+                spec, source, STAGE, single=list, pair=list, special_tokens=dict
+            )
             reader = _TemplateReader(special_tokens, source)
             return [Template(reader.pieces(single, "A"), reader.pieces(pair, "AB"))]
-        case {"type": "BertProcessing", "sep": [sep, sep_id], "cls": [cls, cls_id]}:
-            begin, end = _one(cls, cls_id, source), _one(sep, sep_id, source)
+        case {"type": "BertProcessing"}:
+            cls, sep = take(spec, source, STAGE, cls=list, sep=list)
+            begin, end = _one(cls, source), _one(sep, source)
             first = (begin, Text(0), end)
             return [Template(first, (*first, Text(1, 1), replace(end, type_id=1)))]
-        case {"type": "RobertaProcessing", "sep": [sep, sep_id], "cls": [cls, cls_id]}:
-            begin, end = _one(cls, cls_id, source), _one(sep, sep_id, source)
+        case {"type": "RobertaProcessing"}:
+            cls, sep, prefix_space, trims = take(
+                spec, source, STAGE, cls=list, sep=list, add_prefix_space=bool, trim_offsets=bool
+            )
+            begin, end = _one(cls, source), _one(sep, source)
             first = (begin, Text(0), end)
-            return [*_trim(spec), Template(first, (*first, end, Text(1), end))]
-        case {"type": "Sequence", "processors": list(parts)}:
+            trimmed = [TrimOffsets(prefix_space)] if trims else []
+            return [*trimmed, Template(first, (*first, end, Text(1), end))]
+        case {"type": "Sequence"}:
+            (parts,) = take(spec, source, STAGE, processors=list)
             return [step for part in parts for step in _steps(part, source)]
-    raise unsupported(source, "post_processor", spec)
+    raise unsupported(source, STAGE, spec)
 
 
-def _trim(spec: dict[str, Any]) -> list[PostStep]:
-    if not spec.get("trim_offsets", True):
-        return []
-    return [TrimOffsets(prefix_space=bool(spec.get("add_prefix_space", True)))]
-
-
-def _one(token: Any, token_id: Any, source: str) -> Specials:
-    if not isinstance(token, str) or type(token_id) is not int or token_id < 0:
-        raise damaged(source, "post_processor", f"{token!r:.60} with the id {token_id!r:.60}")
-    return Specials((token_id,), (token,))
+def _one(spec: list[Any], source: str) -> Specials:
+    match spec:
+        case [str(token), int(token_id)] if type(token_id) is int and token_id >= 0:
+            return Specials((token_id,), (token,))
+    raise damaged(source, STAGE, f"{spec!r:.60} is no token with its id")
 
 
 class _TemplateReader:
@@ -82,12 +92,10 @@ class _TemplateReader:
         try:
             pieces = tuple(self._piece(spec) for spec in specs)
         except (KeyError, TypeError, ValueError) as error:
-            raise damaged(self._source, "post_processor TemplateProcessing", error) from error
+            raise damaged(self._source, f"{STAGE} TemplateProcessing", error) from error
         held = {piece.which for piece in pieces if isinstance(piece, Text)}
         if held != {_TEXTS[text] for text in texts}:
-            raise damaged(
-                self._source, "post_processor TemplateProcessing", f"it must hold {texts}"
-            )
+            raise damaged(self._source, f"{STAGE} TemplateProcessing", f"it must hold {texts}")
         return pieces
 
     def _piece(self, spec: Any) -> Text | Specials:
