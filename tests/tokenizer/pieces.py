@@ -13,7 +13,7 @@ from engine.tokenizer.formats.sentencepiece import (
     NORMAL,
     UNKNOWN,
     definition_from_model,
-    read_model,
+    read_sentencepiece,
     stages_from_model,
 )
 from engine.tokenizer.stages import Surroundings
@@ -55,7 +55,7 @@ def written(
 
 def in_our_hands(model: bytes) -> tuple[Tokenizer, Definition]:
     """The tokenizer of a .model file, and the tokenizer.json that comes nearest."""
-    read = read_model(model, "test")
+    read = read_sentencepiece(model, "test")
     definition = definition_from_model(read, "test")
     stages = stages_from_model(read, definition, "test")
     return Tokenizer(stages, Surroundings(special_tokens=read.special_tokens), "test"), definition

@@ -20,7 +20,7 @@ from engine.errors import ModelFileError
 from engine.tokenizer import Tokenizer
 from engine.tokenizer.formats.gguf import definition_from_metadata, stages_from_metadata
 from engine.tokenizer.formats.gguf_rules import RULES
-from engine.tokenizer.formats.sentencepiece import USER_DEFINED, read_model
+from engine.tokenizer.formats.sentencepiece import USER_DEFINED, read_sentencepiece
 from tests.tokenizer import real
 from tests.tokenizer.definitions import BYTE_LEVEL, BYTES_ONLY, definition, reference
 from tests.tokenizer.pieces import FIXTURES
@@ -186,7 +186,7 @@ def test_every_rule_cuts_as_the_reference_and_loses_nothing(name: str) -> None:
 
 def metadata_of(model: bytes, kind: str, **changes: Any) -> dict[str, Any]:
     """What a converter writes of a SentencePiece model."""
-    read = read_model(model, "test")
+    read = read_sentencepiece(model, "test")
     pieces, spaces = read.pieces, read.spaces
     keys = {
         "model": kind,

@@ -17,7 +17,7 @@ from conformance.strategies.components import NORMALIZER
 from engine.errors import ModelFileError
 from engine.tokenizer.aligned import Aligned, Rewrite
 from engine.tokenizer.formats.normalizers import read_normalizer
-from engine.tokenizer.formats.sentencepiece import read_model
+from engine.tokenizer.formats.sentencepiece import read_sentencepiece
 from tests.tokenizer.characters import EVERY
 from tests.tokenizer.definitions import definition, reference
 from tests.tokenizer.strategies import CHARACTERS, MARKS, SCRIPTS, SPACES
@@ -120,7 +120,7 @@ def test_the_table_of_a_trained_sentencepiece_model_is_applied_as_in_the_referen
     from conformance.oracle.pieces import train
 
     trained = train(model_type="bpe", vocab_size=300, normalization_rule_name="nmt_nfkc_cf")
-    table = base64.b64encode(read_model(trained, "test").charsmap).decode()
+    table = base64.b64encode(read_sentencepiece(trained, "test").charsmap).decode()
     normalizer = {"type": "Precompiled", "precompiled_charsmap": table}
 
     @given(TEXTS)

@@ -29,8 +29,8 @@ from engine.tokenizer.formats.sentencepiece import (
     UNKNOWN,
     UNUSED,
     USER_DEFINED,
-    Model,
     Pieces,
+    SentencePieceModel,
     Spaces,
     decoder,
     definition_from_model,
@@ -176,7 +176,7 @@ class _Reader:
         definition = definition_from_model(self._sentencepiece(), self._source)
         return {**definition, "post_processor": self._around(False, True)}
 
-    def _sentencepiece(self) -> Model:
+    def _sentencepiece(self) -> SentencePieceModel:
         """Return the SentencePiece model that the file was made from."""
         scores = self._list("scores", float)
         if len(scores) != len(self._tokens):
@@ -193,7 +193,7 @@ class _Reader:
         if self._ggml("precompiled_charsmap") is not None:
             charsmap = self._list("precompiled_charsmap", int)
         try:
-            return Model(
+            return SentencePieceModel(
                 pieces=Pieces(texts, scores, kinds),
                 is_unigram=self._kind == "t5",
                 byte_fallback=BYTE in kinds,

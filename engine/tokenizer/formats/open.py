@@ -19,7 +19,7 @@ from engine.tokenizer.formats.ranked import stages_of
 from engine.tokenizer.formats.sentencepiece import (
     definition_from_model,
     is_sentencepiece,
-    read_model,
+    read_sentencepiece,
     stages_from_model,
 )
 from engine.tokenizer.formats.surroundings import surroundings_from_folder
@@ -88,7 +88,7 @@ def _read_file(file: Path, source: str) -> tuple[Stages, Mapping[str, str]]:
     content = read_bytes(file)
     wishes = wishes_from_folder(file.parent)
     if is_sentencepiece(content):
-        model = read_model(content, source)
+        model = read_sentencepiece(content, source)
         definition = definition_from_model(model, source, wishes)
         return stages_from_model(model, definition, source), model.special_tokens
     if is_tiktoken(content):

@@ -33,12 +33,12 @@ from engine.tokenizer.formats.protobuf import fields, signed
 from engine.tokenizer.formats.ranked import stages_of
 from engine.tokenizer.formats.wishes import NONE, Wishes
 from engine.tokenizer.models.ranks import TokenRanks
-from engine.tokenizer.models.symbols import SymbolModel
 from engine.tokenizer.models.unigram import UnigramModel
+from engine.tokenizer.models.user_defined import UserDefinedModel
 from engine.tokenizer.normalize.charsmap import Charsmap
 from engine.tokenizer.normalize.precompiled import LongestReplaced
 from engine.tokenizer.split.splitter import Splitter
-from engine.tokenizer.split.symbols import SymbolCut
+from engine.tokenizer.split.user_defined import UserDefinedCut
 from engine.tokenizer.stages import Stages
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
@@ -94,7 +94,7 @@ class Spaces:
 
 
 @dataclass(frozen=True)
-class Model:
+class SentencePieceModel:
     """A .model file."""
 
     pieces: Pieces
@@ -111,7 +111,7 @@ def is_sentencepiece(data: bytes) -> bool:
     return len(data) > 4 and data[0] == 0x0A and data[2] == 0x0A
 
 
-def read_model(data: bytes, source: str) -> Model:
+def read_sentencepiece(data: bytes, source: str) -> SentencePieceModel:
     """Return what a .model file holds; `source` is for errors."""
     try:
         return _model(data, source)
@@ -121,7 +121,7 @@ def read_model(data: bytes, source: str) -> Model:
         ) from error
 
 
-def _model(data: bytes, source: str) -> Model:
+def _model(data: bytes, source: str) -> SentencePieceModel:
     listed: list[bytes] = []
     messages: dict[int, bytes] = {}
     for number, value in fields(data):
@@ -149,7 +149,7 @@ def _model(data: bytes, source: str) -> Model:
     charsmap = normalizer.get(_CHARSMAP, b"")
     if not isinstance(charsmap, bytes):
         raise ValueError("the precompiled_charsmap is a number")
-    return Model(
+    return SentencePieceModel(
         pieces=pieces,
         is_unigram=model_type == _UNIGRAM,
         byte_fallback=bool(trainer.get(_BYTE_FALLBACK, 0)),
@@ -213,7 +213,7 @@ def _special_tokens(trainer: Mapping[int, int | bytes], pieces: Pieces) -> dict[
 
 
 def definition_from_model(
-    model: Model, source: str, wishes: Wishes = NONE, *, first: Sequence[str] = ()
+    model: SentencePieceModel, source: str, wishes: Wishes = NONE, *, first: Sequence[str] = ()
 ) -> Definition:
     """Return the object of the tokenizer.json that comes nearest to a model.
 
@@ -246,7 +246,7 @@ def definition_from_model(
     }
 
 
-def _normalizers(model: Model) -> list[Definition]:
+def _normalizers(model: SentencePieceModel) -> list[Definition]:
     charsmap = {
         "type": "Precompiled",
         "precompiled_charsmap": base64.b64encode(model.charsmap).decode(),
@@ -282,7 +282,9 @@ def decoder(byte_fallback: bool, strip: bool) -> Definition:
     return {"type": "Sequence", "decoders": steps}
 
 
-def _bpe(model: Model, vocab: Mapping[str, int], first: Sequence[str], source: str) -> Definition:
+def _bpe(
+    model: SentencePieceModel, vocab: Mapping[str, int], first: Sequence[str], source: str
+) -> Definition:
     pieces = model.pieces
     ranks = pieces.ranks(first)
     _refuse_unspelled(ranks, source)
@@ -317,7 +319,7 @@ def _refuse_unspelled(normal: Iterable[str], source: str) -> None:
         made.discard(text)
 
 
-def _unigram(model: Model) -> Definition:
+def _unigram(model: SentencePieceModel) -> Definition:
     pieces = model.pieces
     scores = [
         # What the encoder takes for their score, so that they go before all others (measured).
@@ -333,7 +335,7 @@ def _unigram(model: Model) -> Definition:
     }
 
 
-def stages_from_model(model: Model, definition: Definition, source: str) -> Stages:
+def stages_from_model(model: SentencePieceModel, definition: Definition, source: str) -> Stages:
     """Return the stages of a model; `definition` is put right where it is not the encoder's.
 
     A tokenizer.json cannot say that the longest entry of the charsmap counts, that a piece is taken
@@ -366,12 +368,12 @@ def stages_from_model(model: Model, definition: Definition, source: str) -> Stag
         return stages
     return dataclasses.replace(
         stages,
-        splitter=Splitter([SymbolCut(symbols)]),
-        model=SymbolModel(stages.model, symbols),
+        splitter=Splitter([UserDefinedCut(symbols)]),
+        model=UserDefinedModel(stages.model, symbols),
     )
 
 
-def _charsmap(model: Model, source: str) -> Charsmap:
+def _charsmap(model: SentencePieceModel, source: str) -> Charsmap:
     try:
         return Charsmap(model.charsmap)
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""Words that are tokens as they are, before another model is asked."""
+"""SentencePiece's user-defined symbols: words that are tokens, whatever a model makes of them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from engine.tokenizer.models.model import Model, Part
 
 
-class SymbolModel:
+class UserDefinedModel:
     """Takes a word that is a symbol whole, and leaves every other word to `model`."""
 
     def __init__(self, model: Model, symbols: Mapping[str, int]) -> None:

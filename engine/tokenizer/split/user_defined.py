@@ -1,4 +1,4 @@
-"""Cuts out words that are tokens whatever stands beside them."""
+"""Cuts out SentencePiece's user-defined symbols: tokens whatever stands beside them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from engine.tokenizer.added import AddedToken, AddedTokens
 from engine.tokenizer.split.step import Cut, Span
 
 
-class SymbolCut(Cut):
+class UserDefinedCut(Cut):
     """Cuts a text before and after each symbol: the leftmost first, then the longest."""
 
     def __init__(self, symbols: dict[str, int]) -> None:
