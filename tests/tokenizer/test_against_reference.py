@@ -80,10 +80,10 @@ def assert_any_text(tokenizer: Tokenizer, reference: Reference, skips: tuple[boo
         assert tokenizer.encode(text, add_special_tokens=False, pair=other) == pair.ids
         for skip in skips:
             assert tokenizer.decode(expected.ids, skip) == reference.decode(expected.ids, skip)
-        seen.update((text, other))
+        seen.add((text, other))
 
     compare()
-    assert len(seen) > scale(TEXTS)
+    assert len(seen) > 0.8 * scale(TEXTS)
 
 
 def assert_any_ids(tokenizer: Tokenizer, reference: Reference, skips: tuple[bool, ...]) -> None:
