@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from hypothesis import settings
 
 from conformance.text_vocabularies import byte_alphabet
+from conformance.text_vocabularies.parts import byte_level, byte_pairs
 from engine.tokenizer import Tokenizer
 from engine.tokenizer.formats.definition import stages_from_json
 from engine.tokenizer.stages import Surroundings
@@ -15,18 +16,14 @@ from engine.tokenizer.stages import Surroundings
 if TYPE_CHECKING:
     from conformance.oracle.text import Reference
 
-BYTE_LEVEL = {
-    "type": "ByteLevel",
-    "add_prefix_space": False,
-    "trim_offsets": False,
-    "use_regex": True,
-}
-BYTES_ONLY = {**BYTE_LEVEL, "use_regex": False}
+BYTE_LEVEL = byte_level(trim_offsets=False, use_regex=True)
+BYTES_ONLY = byte_level(trim_offsets=False, use_regex=False)
 
 
 def definition(*merges: tuple[str, str], **stages: Any) -> dict[str, Any]:
     """A byte-level tokenizer with these merges; `stages` replace parts of the file."""
     tokens = [*byte_alphabet(), *dict.fromkeys(left + right for left, right in merges)]
+    vocab = {token: i for i, token in enumerate(tokens)}
     return {
         "version": "1.0",
         "truncation": None,
@@ -36,18 +33,7 @@ def definition(*merges: tuple[str, str], **stages: Any) -> dict[str, Any]:
         "pre_tokenizer": BYTE_LEVEL,
         "post_processor": None,
         "decoder": BYTE_LEVEL,
-        "model": {
-            "type": "BPE",
-            "dropout": None,
-            "unk_token": None,
-            "continuing_subword_prefix": None,
-            "end_of_word_suffix": None,
-            "fuse_unk": False,
-            "byte_fallback": False,
-            "ignore_merges": False,
-            "vocab": {token: i for i, token in enumerate(tokens)},
-            "merges": [list(pair) for pair in merges],
-        },
+        "model": byte_pairs(vocab, merges, spaced=False),
         **stages,
     }
 
