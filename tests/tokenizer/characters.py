@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tests.tokenizer.strategies import assigned
+from conformance.strategies.texts import assigned
 
 # Ideographs, syllables and private use.
 _LARGE = (

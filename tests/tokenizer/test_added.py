@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from conformance.strategies.texts import CHARACTERS
 from tests.tokenizer.definitions import added, assert_encodes_alike, definition, ours, reference
-from tests.tokenizer.strategies import CHARACTERS
 
 FLAGS = st.fixed_dictionaries(
     {name: st.booleans() for name in ("single_word", "lstrip", "rstrip", "normalized", "special")}

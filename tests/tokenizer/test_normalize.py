@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from conformance.strategies.texts import CHARACTERS, MARKS
 from engine.tokenizer.aligned import Aligned, Chain
 from engine.tokenizer.normalize.forms import Form, UnicodeForm
 from tests.tokenizer.definitions import BYTES_ONLY, assert_encodes_alike, definition
-from tests.tokenizer.strategies import CHARACTERS, MARKS
 
 FORMS: tuple[Form, ...] = ("NFC", "NFD", "NFKC", "NFKD")
 TEXTS = st.lists(

@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 
 from conformance.charsmap import charsmap
 from conformance.strategies.components import NORMALIZER
+from conformance.strategies.texts import CHARACTERS, MARKS, SCRIPTS, SPACES
 from engine.errors import ModelFileError
 from engine.tokenizer.aligned import Aligned, Rewrite
 from engine.tokenizer.formats.normalizers import read_normalizer
 from engine.tokenizer.formats.sentencepiece import read_sentencepiece
 from tests.tokenizer.characters import EVERY
 from tests.tokenizer.definitions import definition, reference
-from tests.tokenizer.strategies import CHARACTERS, MARKS, SCRIPTS, SPACES
 
 # What one normalizer or another treats in a way of its own.
 TROUBLE = [

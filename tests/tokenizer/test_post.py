@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from conformance.strategies.texts import SPACES
 from engine.errors import ModelFileError
 from engine.tokenizer.formats.post_processors import read_post_processor
 from tests.tokenizer.definitions import BYTE_LEVEL, added, assert_encodes_alike, definition, ours
-from tests.tokenizer.strategies import SPACES
 
 TRIMMING = {**BYTE_LEVEL, "trim_offsets": True}
 A = {"Sequence": {"id": "A", "type_id": 0}}

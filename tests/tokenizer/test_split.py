@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from conformance.strategies.texts import CHARACTERS, SCRIPTS, SPACES
 from engine.tokenizer.split.pattern import BEHAVIORS, Split
 from tests.tokenizer.definitions import (
     BYTE_LEVEL,
@@ -17,7 +18,6 @@ from tests.tokenizer.definitions import (
     ours,
     reference,
 )
-from tests.tokenizer.strategies import CHARACTERS, SCRIPTS, SPACES
 
 MERGES = (("Ġ", "a"), ("a", "b"), ("Ġ", "Ġ"), ("Ã", "©"), ("1", "2"))
 TEXTS = st.lists(

@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conformance.strategies.components import PRE_TOKENIZER
+from conformance.strategies.texts import CHARACTERS, SCRIPTS, SPACES
 from engine.errors import ModelFileError
 from engine.tokenizer.aligned import Aligned
 from engine.tokenizer.formats.normalizers import read_normalizer
 from engine.tokenizer.formats.splitters import read_splitter
 from tests.tokenizer.characters import EVERY
 from tests.tokenizer.definitions import added, assert_encodes_alike, definition, ours, reference
-from tests.tokenizer.strategies import CHARACTERS, SCRIPTS, SPACES
 
 TROUBLE = [
     *(
