@@ -40,6 +40,7 @@ class Aligned:
 
     @classmethod
     def original(cls, text: str) -> Aligned:
+        """Return a text as it is, each character of which stands for itself."""
         return cls(text, range(len(text)))
 
     @property
@@ -65,6 +66,7 @@ class Aligned:
         return (first if first >= 0 else ~first), (last + 1 if last >= 0 else ~last)
 
     def slice(self, start: int, end: int) -> Aligned:
+        """Return the characters [start, end) of `text`, which come from where they came from."""
         if callable(self._where):
             return Aligned(self.text[start:end], lambda: self.where[start:end])
         return Aligned(self.text[start:end], self._where[start:end])

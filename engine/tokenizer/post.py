@@ -7,7 +7,7 @@ templates as well.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import regex
@@ -124,7 +124,7 @@ class TrimOffsets:
 class PostProcessor:
     """The steps in the file's order; at most one of them is a template."""
 
-    steps: Sequence[PostStep] = field(default=())
+    steps: Sequence[PostStep] = ()
 
     def __call__(self, *texts: list[int], add_special_tokens: bool = True) -> list[int]:
         """Return the ids of a text, or of two, as the template arranges them."""

@@ -24,6 +24,7 @@ def count(value: Any) -> int:
 
 
 def length(value: Any) -> int:
+    """Return how much there is of a text or list, 0 of anything else."""
     return len(value) if isinstance(value, Sized) else 0
 
 

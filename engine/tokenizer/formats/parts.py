@@ -36,7 +36,6 @@ _ENGLISH_ENDS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
 O200K_WORDS = _CAMEL % (_ENGLISH_ENDS, _ENGLISH_ENDS, "{1,3}")
 TEKKEN_WORDS = _CAMEL % ("", "", "")
 
-
 _SPELLING = dict(enumerate(CHARACTERS))
 
 
@@ -84,6 +83,7 @@ def sequence(kind: str, steps: Sequence[Definition]) -> Definition | None:
 
 
 def replace(pattern: Definition, content: str) -> Definition:
+    """Return the normalizer or decoder Replace; the pattern is a "String" or a "Regex"."""
     return {"type": "Replace", "pattern": pattern, "content": content}
 
 

@@ -17,6 +17,8 @@ from engine.tokenizer.models.model import Part
 from engine.tokenizer.models.ranks import MergeRanks, Ranks, TokenRanks
 from engine.tokenizer.word_cache import WordCache
 
+_BYTE_TOKENS = frozenset(map(byte_token, range(256)))
+
 
 class BytePairModel:
     """Turns one word, spelled in the alphabet of the vocabulary, into token ids.
@@ -26,12 +28,12 @@ class BytePairModel:
     pieces first, and what was worked out for a piece is kept.
     """
 
-    #: A word of so many characters is not cut: whoever asks keeps the results by word.
+    #: A word of up to so many characters is not cut: whoever asks keeps the results by word.
     SHORT = 32
-    #: A piece between two spaces of so many characters is merged as it is: to find all the places
-    #: to cut at is work that only a text without spaces repays.
+    #: A piece between two spaces of up to so many characters is merged as it is: to find all the
+    #: places to cut at is work that only a text without spaces repays.
     LONG = 256
-    #: For so many symbols it takes longer to keep a heap than to look at all pairs each time.
+    #: Up to so many symbols it takes longer to keep a heap than to look at all pairs each time.
     FEW = 32
 
     def __init__(
@@ -160,6 +162,3 @@ class BytePairModel:
                 if new_rank != none:
                     heappush(candidates, new_rank * size + left)
         return symbols[:-1]
-
-
-_BYTE_TOKENS = frozenset(map(byte_token, range(256)))
