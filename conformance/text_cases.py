@@ -278,7 +278,7 @@ TEXT_CASES: tuple[TextCase, ...] = (
         text_vocabularies.unigram,
         "ﬁne ①② e\u0301lan Ａｂ Ⅷ … \u1112\u1161\u11ab",
         "a  <mask> b<mask>  Ångström Ångströms A\u030angström",
-        "aaaaaaaaa she sells seashells zzz ▁the",
+        "aaaaaaaaa she sells seashells zzz ▁the a\u0300\u0316",
     ),
     _stages(
         "text-unigram-bytes",
@@ -290,7 +290,7 @@ TEXT_CASES: tuple[TextCase, ...] = (
         "text-wordpiece",
         text_vocabularies.wordpiece,
         "The [MASK] sells  [MASK]! [UNK] don't \"we're\" it's .",
-        "İstanbul ΑΣ ΟΔΟΣ. ǅ ẞ",
+        "İstanbul ΑΣ ΟΔΟΣ. ǅ ẞ हिन्दी",
         "中文字\u3007 a\u00adb \u200dx\ufffdy \u0600",
     ),
     _stages(
@@ -298,6 +298,7 @@ TEXT_CASES: tuple[TextCase, ...] = (
         text_vocabularies.letters,
         "  <Mask>  The <mask> CAFÉ Ångström <s>x",
         "jj7j 12 345a6 a.b!!c İ ǅ",
+        "\x1c the हिन्दी ΑΣ ",
     ),
     _stages(
         "text-words",

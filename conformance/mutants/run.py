@@ -16,12 +16,16 @@ from conformance.candidate import operation
 from conformance.mutants.attention import ATTENTION
 from conformance.mutants.cache import CACHE
 from conformance.mutants.chat import CHAT
+from conformance.mutants.decoders import DECODERS
 from conformance.mutants.layers import LAYERS
 from conformance.mutants.loop import LOOP
+from conformance.mutants.models import MODELS
 from conformance.mutants.mutant import Mutant
+from conformance.mutants.normalizers import NORMALIZERS
 from conformance.mutants.planting import plant, planted
 from conformance.mutants.rope import ROPE
 from conformance.mutants.sampling import SAMPLING
+from conformance.mutants.splitters import SPLITTERS
 from conformance.mutants.stopping import STOPPING
 from conformance.mutants.stream import STREAM
 from conformance.mutants.tokenizer import TOKENIZER
@@ -40,7 +44,11 @@ _PRELOADED += ["filelock", "jinja2.sandbox", "jinja2.ext", "rich.table", "rich.p
 #: What the faults are about.
 THEMES: Mapping[str, tuple[Mutant, ...]] = {
     "tokenizer": TOKENIZER,
+    "normalizers": NORMALIZERS,
+    "splitters": SPLITTERS,
     "words": WORDS,
+    "models": MODELS,
+    "decoders": DECODERS,
     "chat": CHAT,
     "stream": STREAM,
     "weights": WEIGHTS,

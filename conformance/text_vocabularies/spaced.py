@@ -119,6 +119,8 @@ def _compatible() -> str:
     written = "ﬁ①②ＡｂⅧ½²³…\u212b\u0344\u00a0\u2003\u3000"
     table = {character: unicodedata.normalize("NFKC", character) for character in written}
     table |= {"e\u0301": "é", "\u1112\u1161\u11ab": "한", "\u200b": "", "\ufeff": "", "\x7f": ""}
+    # Of two entries that begin alike the shorter one counts.
+    table |= {"a\u0300": "à", "a\u0300\u0316": "never"}
     return charsmap(table | dict.fromkeys("\t\n\r\u0085\u2028", " "))
 
 
