@@ -8,14 +8,8 @@ from pathlib import Path
 
 from engine.tokenizer import Tokenizer
 from engine.tokenizer.formats.parts import Definition
-from engine.tokenizer.formats.sentencepiece import (
-    CONTROL,
-    NORMAL,
-    UNKNOWN,
-    definition_from_model,
-    read_sentencepiece,
-    stages_from_model,
-)
+from engine.tokenizer.formats.sentencepiece import definition_from_model, stages_from_model
+from engine.tokenizer.formats.sentencepiece_file import CONTROL, NORMAL, UNKNOWN, read_sentencepiece
 from engine.tokenizer.stages import Surroundings
 
 FIXTURES = Path(__file__).parent / "fixtures"

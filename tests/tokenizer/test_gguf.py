@@ -20,7 +20,7 @@ from engine.errors import ModelFileError
 from engine.tokenizer import Tokenizer
 from engine.tokenizer.formats.gguf import definition_from_metadata, stages_from_metadata
 from engine.tokenizer.formats.gguf_rules import RULES
-from engine.tokenizer.formats.sentencepiece import USER_DEFINED, read_sentencepiece
+from engine.tokenizer.formats.sentencepiece_file import USER_DEFINED, read_sentencepiece
 from tests.tokenizer import real
 from tests.tokenizer.definitions import BYTE_LEVEL, BYTES_ONLY, definition, reference
 from tests.tokenizer.pieces import FIXTURES

@@ -18,7 +18,7 @@ from conformance.strategies.texts import CHARACTERS, MARKS, SCRIPTS, SPACES
 from engine.errors import ModelFileError
 from engine.tokenizer.aligned import Aligned, Rewrite
 from engine.tokenizer.formats.normalizers import read_normalizer
-from engine.tokenizer.formats.sentencepiece import read_sentencepiece
+from engine.tokenizer.formats.sentencepiece_file import read_sentencepiece
 from tests.tokenizer.characters import EVERY
 from tests.tokenizer.definitions import definition, reference
 

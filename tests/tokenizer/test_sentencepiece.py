@@ -20,7 +20,7 @@ from engine.errors import ModelFileError
 from engine.tokenizer import Tokenizer
 from engine.tokenizer.formats.parts import Definition
 from engine.tokenizer.formats.ranked import written_out
-from engine.tokenizer.formats.sentencepiece import (
+from engine.tokenizer.formats.sentencepiece_file import (
     BYTE,
     CONTROL,
     NORMAL,

@@ -23,6 +23,12 @@ from engine.tokenizer.formats.parts import (
 )
 from engine.tokenizer.formats.ranked import stages_of
 from engine.tokenizer.formats.sentencepiece import (
+    decoder,
+    definition_from_model,
+    space_normalizers,
+    stages_from_model,
+)
+from engine.tokenizer.formats.sentencepiece_file import (
     BYTE,
     CONTROL,
     NORMAL,
@@ -32,10 +38,6 @@ from engine.tokenizer.formats.sentencepiece import (
     Pieces,
     SentencePieceModel,
     Spaces,
-    decoder,
-    definition_from_model,
-    space_normalizers,
-    stages_from_model,
 )
 from engine.tokenizer.stages import Stages, Surroundings
 

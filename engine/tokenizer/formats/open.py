@@ -16,12 +16,8 @@ from engine.tokenizer.formats.definition import stages_from_json
 from engine.tokenizer.formats.gguf import read_gguf_tokenizer
 from engine.tokenizer.formats.parts import Definition
 from engine.tokenizer.formats.ranked import stages_of
-from engine.tokenizer.formats.sentencepiece import (
-    definition_from_model,
-    is_sentencepiece,
-    read_sentencepiece,
-    stages_from_model,
-)
+from engine.tokenizer.formats.sentencepiece import definition_from_model, stages_from_model
+from engine.tokenizer.formats.sentencepiece_file import is_sentencepiece, read_sentencepiece
 from engine.tokenizer.formats.surroundings import surroundings_from_folder
 from engine.tokenizer.formats.tekken import definition_from_tekken, is_tekken
 from engine.tokenizer.formats.tiktoken import definition_from_tiktoken, is_tiktoken
