@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ from conformance.text_vocabularies import byte_alphabet
 from conformance.text_vocabularies.parts import byte_level, byte_pairs
 from engine.tokenizer import Tokenizer
 from engine.tokenizer.formats.definition import stages_from_json
+from engine.tokenizer.models.ranks import TokenRanks
 from engine.tokenizer.stages import Surroundings
 
 if TYPE_CHECKING:
@@ -46,6 +48,28 @@ def added(content: str, token_id: int, **flags: bool) -> dict[str, Any]:
 
 def ours(file: Mapping[str, Any], **surroundings: Any) -> Tokenizer:
     return Tokenizer(stages_from_json(file, "test"), Surroundings(**surroundings), "test")
+
+
+def written_out(definition: Mapping[str, Any]) -> dict[str, Any]:
+    """A definition of another format as the reference can take it: with a list of merges.
+
+    Every way to make a token of two others is a merge then. Their order does not matter: two
+    neighbours that make a token were themselves made by what lies between the token's own ends,
+    which is the same wherever it stands, so that one of the ways alone is ever used. What a list
+    cannot say is that tokens share a rank: those are in the order of their ids.
+    """
+    spec = definition["model"]
+    if isinstance(spec.get("merges"), TokenRanks):
+        ranks = spec["merges"].ranks
+        merges = [
+            [token[:i], token[i:]]
+            for token in sorted(ranks, key=lambda token: (ranks[token], spec["vocab"][token]))
+            for i in range(1, len(token))
+            if token[:i] in ranks and token[i:] in ranks
+        ]
+        spec = {**spec, "merges": merges}
+    file: dict[str, Any] = json.loads(json.dumps({**definition, "model": spec}))
+    return file
 
 
 def reference(file: Mapping[str, Any]) -> Reference:

@@ -19,7 +19,6 @@ from conformance.strategies.texts import texts
 from engine.errors import ModelFileError
 from engine.tokenizer import Tokenizer
 from engine.tokenizer.formats.parts import Definition
-from engine.tokenizer.formats.ranked import written_out
 from engine.tokenizer.formats.sentencepiece_file import (
     BYTE,
     CONTROL,
@@ -28,7 +27,7 @@ from engine.tokenizer.formats.sentencepiece_file import (
     UNUSED,
     USER_DEFINED,
 )
-from tests.tokenizer.definitions import reference
+from tests.tokenizer.definitions import reference, written_out
 from tests.tokenizer.pieces import (
     BPE,
     FIXTURES,
@@ -139,7 +138,7 @@ def test_any_scores_give_sentencepieces_tokens(kind: int, data: st.DataObject) -
 def test_the_tokenizer_json_that_comes_nearest_is_a_real_one(name: str) -> None:
     """The reference takes it, and gives the same tokens where nothing is user-defined."""
     tokenizer, definition, _ = both(name)
-    file = json.loads(json.dumps(written_out(definition)))
+    file = written_out(definition)
     for text in ("The shells she sells", " 365 days, où? ", "aaaa abab\tЖ", ""):
         theirs = reference(file).encode(text)
         ours = tokenizer.encode_with_offsets(text)
