@@ -61,7 +61,8 @@ def notices(cases: str, dtype: str) -> set[Notice]:
 def _on_text(folder: Path) -> Iterator[str]:
     answers = json.loads((folder / "text.json").read_text(encoding="utf-8"))["texts"]
     prompts = [answer for answer in answers if _SENTENCE.fullmatch(answer["text"])]
-    assert prompts or not answers, f"{folder.name} has no plain sentence"
+    if not prompts:  # a golden of chats alone
+        return
     try:
         same = _says_the_same(Tokenizer.load(folder), prompts)
     except Exception:  # whatever it raises, nobody needs a check to notice that
