@@ -61,7 +61,7 @@ def definition_from_tekken(data: Mapping[str, Any], source: str) -> Definition:
         raise damaged(source, "vocab", f"the rank {min(missing)} is missing")
     return ranked(
         ranks,
-        [pattern],
+        pattern,
         source,
         first_id=n_specials,
         added_tokens=[added_token(i, token, special=True) for i, token in enumerate(specials)],

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import binascii
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -137,7 +137,7 @@ def definition_from_tiktoken(
     ]
     return ranked(
         ranks,
-        [encoding.words],
+        encoding.words,
         source,
         added_tokens=specials,
         post_processor=wishes.around(*ends),
@@ -178,14 +178,17 @@ def decoded(text: str, source: str) -> bytes:
 
 def ranked(
     ranks: Mapping[bytes, int],
-    patterns: Sequence[str],
+    words: str,
     source: str,
     *,
     first_id: int = 0,
     added_tokens: Iterable[Definition],
     post_processor: Definition | None,
 ) -> Definition:
-    """Return the tokenizer that merges by rank; a token's id is its rank after `first_id`."""
+    """Return the tokenizer that merges by rank; `words` is the pattern of a word.
+
+    A token's id is its rank after `first_id`.
+    """
     if missing := [byte for byte in range(256) if bytes([byte]) not in ranks]:
         raise damaged(source, "list of tokens", f"the byte {missing[0]} has none")
     if b"" in ranks:
@@ -193,7 +196,7 @@ def ranked(
     vocab = {spelled(token): rank + first_id for token, rank in ranks.items()}
     return byte_level(
         byte_pairs(vocab, TokenRanks(vocab, vocab), ignore_merges=True),
-        [*map(split_at, patterns), BYTES],
+        [split_at(words), BYTES],
         added_tokens=added_tokens,
         post_processor=post_processor,
     )
