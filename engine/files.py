@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import gc
 import json
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from engine.errors import ModelFileError
+
+# The escape of half a pair of surrogates; both halves together stand for a character.
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def read_bytes(path: Path) -> bytes:
@@ -36,6 +40,10 @@ def read_json(path: Path) -> dict[str, Any]:
     try:
         with _garbage_left_alone():
             value = json.loads(text)
+            if _SURROGATE.search(text):
+                json.dumps(
+                    value, ensure_ascii=False
+                ).encode()  # which a half without its other is not
     except (ValueError, RecursionError) as error:
         raise ModelFileError(f"{path} is not JSON ({type(error).__name__}: {error})") from error
     if not isinstance(value, dict):

@@ -109,12 +109,18 @@ class AddedTokens:
         return matches
 
 
-def _pattern(words: Sequence[str]) -> str:
+# How many groups stand in one another. Real files have runs of some 30 spaces, each a token.
+_DEEPEST = 64
+
+
+def _pattern(words: Sequence[str], depth: int = 0) -> str:
     """Return a pattern that matches the longest of some sorted words, each character read once.
 
     Words with the same first character share a branch: some files add thousands of tokens, and an
     alternative for each would be tried at every character of a text.
     """
+    if depth == _DEEPEST:
+        return "|".join(map(re.escape, sorted(words, key=len, reverse=True)))
     branches = []
     for _, group in groupby(words, key=lambda word: word[0]):
         alike = list(group)
@@ -122,7 +128,7 @@ def _pattern(words: Sequence[str]) -> str:
         same = takewhile(lambda pair: pair[0] == pair[1], zip(alike[0], alike[-1], strict=False))
         shared = "".join(character for character, _ in same)
         tails = [word.removeprefix(shared) for word in alike]
-        rest = _pattern([tail for tail in tails if tail])
+        rest = _pattern([tail for tail in tails if tail], depth + 1)
         optional = "?" if "" in tails else ""
         branches.append(re.escape(shared) + (f"(?:{rest}){optional}" if rest else ""))
     return "|".join(branches)

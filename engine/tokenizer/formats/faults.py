@@ -15,4 +15,4 @@ def unsupported(source: str, stage: str, spec: Any) -> ModelFileError:
 
 def damaged(source: str, what: str, error: object) -> ModelFileError:
     """Return the error of a component that does not hold what it must."""
-    return ModelFileError(f"{source}: the {what} is damaged ({error}): fetch the file again")
+    return ModelFileError(f"{source}: the {what} is damaged ({error!s:.300}): fetch the file again")

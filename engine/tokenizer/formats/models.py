@@ -22,7 +22,7 @@ from engine.tokenizer.models.words import WordLevelModel, WordPieceModel
 T = TypeVar("T")
 D = TypeVar("D")
 
-_LARGEST_ID = (1 << 32) - 1
+LARGEST_ID = (1 << 32) - 1
 
 
 def read_model(spec: Any, source: str) -> Model:
@@ -82,7 +82,7 @@ class _Fields:
         ids = vocab.values()
         if not set(map(type, ids)) <= {int}:
             raise self.damage("vocab", "an id is not an integer")
-        if vocab and not 0 <= min(ids) <= max(ids) <= _LARGEST_ID:
+        if vocab and not 0 <= min(ids) <= max(ids) <= LARGEST_ID:
             raise self.damage("vocab", f"{min(ids)} or {max(ids)} cannot be an id")
         if len(set(ids)) < len(vocab):
             raise self.damage("vocab", "two tokens have the same id")

@@ -74,5 +74,11 @@ def read_normalizer(spec: Any, source: str) -> Rewrite:
                 raise damaged(source, "precompiled_charsmap of the normalizer", error) from error
         case {"type": "Sequence"}:
             (steps,) = take(spec, source, STAGE, normalizers=list)
-            return Chain(tuple(read_normalizer(step, source) for step in steps))
+            return _flat(Chain(tuple(read_normalizer(step, source) for step in steps)))
     raise unsupported(source, STAGE, spec)
+
+
+def _flat(chain: Chain) -> Chain:
+    """Return a chain with the steps of the chains in it, which are flat, beside its own."""
+    steps = [step.steps if isinstance(step, Chain) else (step,) for step in chain.steps]
+    return Chain(tuple(part for parts in steps for part in parts))

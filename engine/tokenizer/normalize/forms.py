@@ -14,10 +14,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+import regex
+
 from engine.tokenizer.normalize.changes import Change, sources_of
 from engine.tokenizer.unicode_tables import FORMLESS
 
 _FORMLESS = re.compile(f"([{''.join(sorted(FORMLESS))}])")
+
+# Marks so many that they are put in order here: `unicodedata` moves each past all before it.
+_LONG_RUN = regex.compile(r"\p{M}{64}")
 
 Form = Literal["NFC", "NFD", "NFKC", "NFKD"]
 
@@ -32,23 +37,32 @@ class UnicodeForm:
         if text.isascii():
             return text
         if FORMLESS.isdisjoint(text):  # ten times as fast as a search
-            return unicodedata.normalize(self.form, text)
-        return "".join(
-            unicodedata.normalize(self.form, part) if formed else part
-            for formed, part in _parts(text)
-        )
+            return self._normalized(text)
+        return "".join(self._normalized(part) if formed else part for formed, part in _parts(text))
 
     def sources(self, text: str) -> Sequence[int]:
-        if FORMLESS.isdisjoint(text) and unicodedata.is_normalized(self.form, text):
+        if (
+            FORMLESS.isdisjoint(text)
+            and not _LONG_RUN.search(text)
+            and unicodedata.is_normalized(self.form, text)
+        ):
             return range(len(text))
         changes: list[Change] = []
         for formed, part in _parts(text):
             changes += self._changes(part) if formed else [(part, 0)]
         return sources_of(changes)
 
+    def _normalized(self, text: str) -> str:
+        if _LONG_RUN.search(text):
+            text = "".join(part for part, _ in self._decomposed(text))
+        return unicodedata.normalize(self.form, text)
+
     def _changes(self, text: str) -> Iterable[Change]:
-        changes = _decompose(text, "NFKD" if "K" in self.form else "NFD")
+        changes = self._decomposed(text)
         return _compose(changes) if self.form.endswith("C") else changes
+
+    def _decomposed(self, text: str) -> Iterator[Change]:
+        return _decompose(text, "NFKD" if "K" in self.form else "NFD")
 
 
 def _parts(text: str) -> Iterator[tuple[bool, str]]:

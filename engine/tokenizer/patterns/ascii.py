@@ -23,16 +23,31 @@ _PIECE = regex.compile(
 )
 
 
+# `re` goes through all the ways to match where `regex` sees that there is none: a pattern that has
+# very many must not be given to it.
+_MOST_REPEATS = 6
+
+
 def ascii_twin(pattern: str) -> re.Pattern[str] | None:
     """Return the twin of a pattern, None where there is none; see `engine.tokenizer.patterns.oniguruma`."""
     if "(?i" in pattern and not pattern.isascii():
         return None  # without its case a letter elsewhere can be an ASCII one
     pieces = []
-    done = 0
+    done = depth = repeats = 0
+    before = ""
     while done < len(pattern):
         piece = _PIECE.match(pattern, done)
         if piece is None:
             return None
+        sign = piece[0][0]
+        depth += (sign == "(") - (sign == ")")
+        if sign == "|" and depth == 0:
+            repeats = 0
+        if sign in "*+?{":
+            repeats += 1
+            if repeats > _MOST_REPEATS or (before == ")" and sign != "?"):
+                return None
+        before = sign
         pieces.append(_ascii_class(piece[0]) if piece["class"] else piece[0])
         done = piece.end()
     try:

@@ -39,20 +39,30 @@ _LIGATURES = frozenset(["ss", "ff", "fi", "fl", "st"])
 _APOSTROPHES = "\u02bc\u02be"  # so do these with the letter beside them
 
 
+# Real patterns have some hundred. `regex` writes out what is to stand often, so that a short pattern
+# could fill the memory.
+_LONGEST = 1 << 14
+_MOST_COPIES = 100_000
+
+
 class UnsupportedPatternError(ValueError):
     """A pattern that cannot be said exactly in the other syntax, or is none."""
 
 
 def translated(pattern: str) -> str:
     """Return a pattern in the syntax of the `regex` package, to be compiled with FLAGS."""
-    reader = _Reader(pattern, capture=False)
-    result = reader.whole()
-    if reader.refers_back:
-        result = _Reader(pattern, capture=True).whole()
+    if len(pattern) > _LONGEST:
+        raise UnsupportedPatternError(f"it has {len(pattern)} characters")
     try:
+        reader = _Reader(pattern, capture=False)
+        result = reader.whole()
+        if reader.refers_back:
+            result = _Reader(pattern, capture=True).whole()
         regex.compile(result, FLAGS)
     except regex.error as error:
         raise UnsupportedPatternError(str(error)) from error
+    except RecursionError as error:
+        raise UnsupportedPatternError("it is nested too deeply") from error
     return result
 
 
@@ -69,6 +79,7 @@ class _Reader:
         self._letter = ""  # the letter before, where its case does not matter
         self._nested = False  # whether sets stand in sets, which is the syntax of version 1
         self._behind = 0  # how many lookbehinds are open
+        self._copies = 0  # how many atoms there are once each is written as often as it must stand
 
     def whole(self) -> str:
         result = self._branches()
@@ -114,7 +125,9 @@ class _Reader:
     def _repeated(self) -> str:
         """Read an atom and how often it stands."""
         start = self._at
+        before = self._copies
         atom = self._atom()
+        self._copies += 1
         source = self._pattern[start : self._at]
         while self._take(_COMMENT):
             pass
@@ -124,6 +137,9 @@ class _Reader:
                 self._check_direction(often)
         elif interval := self._take(_INTERVAL):
             often = self._interval(interval)
+            self._copies += (self._copies - before) * max(int(interval["least"] or 0) - 1, 0)
+            if self._copies > _MOST_COPIES:
+                raise UnsupportedPatternError("it repeats too much too often")
             if often.endswith("}?") and not interval["comma"] and interval["least"]:
                 atom, often = f"(?:{atom}{often[:-1]})", "?"  # an exact number knows no laziness
             elif self._next() == "+":
