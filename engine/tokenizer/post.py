@@ -126,7 +126,7 @@ class PostProcessor:
 
     steps: Sequence[PostStep] = ()
 
-    def __call__(self, *texts: list[int], add_special_tokens: bool = True) -> list[int]:
+    def __call__(self, *texts: list[int], add_special_tokens: bool) -> list[int]:
         """Return the ids of a text, or of two, as the template arranges them."""
         template = self._template
         ids: list[int] = []
@@ -137,7 +137,7 @@ class PostProcessor:
                 ids += piece.ids
         return ids
 
-    def process(self, encodings: Sequence[Encoding], add_special_tokens: bool = True) -> Encoding:
+    def process(self, encodings: Sequence[Encoding], add_special_tokens: bool) -> Encoding:
         """Return one encoding of a text, or of two, after all steps."""
         parts = [_typed(encoding, i) for i, encoding in enumerate(encodings)]
         for step in self.steps:

@@ -198,7 +198,7 @@ def test_a_long_word_takes_no_more_than_n_log_n(unit: str) -> None:
 
     def asked(length: int) -> int:
         merging = model(merges)
-        merging._rank_of = counting = Counting(merging.vocab, merges)
+        merging._rank_of = counting = Counting(merging.vocab, merges, prefix="")
         merging(unit * (length // len(unit)))
         return counting.asked
 

@@ -52,7 +52,7 @@ def added_token(token_id: int, content: str, special: bool, **flags: bool) -> De
 
 
 def around(
-    before: Sequence[tuple[int, str]] = (), after: Sequence[tuple[int, str]] = ()
+    before: Sequence[tuple[int, str]], after: Sequence[tuple[int, str]] = ()
 ) -> Definition | None:
     """Return the post-processor that puts these tokens around every text, None if there are none."""
     if not before and not after:

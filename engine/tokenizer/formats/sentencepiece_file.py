@@ -39,7 +39,7 @@ class Pieces:
         """Return the pieces of some kinds with their ids."""
         return list(compress(enumerate(self.texts), map(set(kinds).__contains__, self.kinds)))
 
-    def ranks(self, before: Sequence[str] = ()) -> dict[str, int]:
+    def ranks(self, before: Sequence[str]) -> dict[str, int]:
         """Return the ranks of the normal pieces: the better the score, the lower.
 
         The pieces `before` come first, in their order.

@@ -59,9 +59,9 @@ class Characters:
     def __init__(
         self,
         vocab: Mapping[str, int],
-        unknown: Unknown = DROPPED,
-        prefix: str = "",
-        suffix: str = "",
+        unknown: Unknown,
+        prefix: str,
+        suffix: str,
     ) -> None:
         self._vocab = vocab
         self._unknown = unknown

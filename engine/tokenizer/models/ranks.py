@@ -89,7 +89,7 @@ class MergeRanks(Ranks):
     """
 
     def __init__(
-        self, vocab: Mapping[str, int], merges: Iterable[Sequence[str]], prefix: str = ""
+        self, vocab: Mapping[str, int], merges: Iterable[Sequence[str]], prefix: str
     ) -> None:
         """Take merges in rank order.
 

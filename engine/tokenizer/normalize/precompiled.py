@@ -81,7 +81,7 @@ class LongestReplaced:
     The texts in `kept` are left as they are, the longest at a place first.
     """
 
-    def __init__(self, charsmap: Charsmap, kept: Iterable[str] = ()) -> None:
+    def __init__(self, charsmap: Charsmap, kept: Iterable[str]) -> None:
         self._charsmap = charsmap
         self._kept: dict[str, list[str]] = {}
         for text in sorted(kept, key=len, reverse=True):

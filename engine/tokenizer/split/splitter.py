@@ -16,7 +16,7 @@ class Splitter:
     once.
     """
 
-    def __init__(self, steps: Sequence[Step] = ()) -> None:
+    def __init__(self, steps: Sequence[Step]) -> None:
         self._steps = list(steps)
         self.finish: Rewrite = Chain()
         if self._steps and isinstance(last := self._steps[-1], Rewriting):
