@@ -7,7 +7,8 @@ from typing import Any
 import regex
 
 from engine.errors import ModelFileError
-from engine.tokenizer.patterns.oniguruma import UnsupportedPatternError, translated
+from engine.tokenizer.patterns.names import UnsupportedPatternError
+from engine.tokenizer.patterns.oniguruma import translated
 
 
 def read_pattern(spec: Any, source: str, component: str) -> str:

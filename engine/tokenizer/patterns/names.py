@@ -6,6 +6,8 @@ Source: read off the tokenizers library by asking it about each character.
 
 from __future__ import annotations
 
+import regex
+
 # Joiners are no word characters; alone, but not in a set, six digits and fractions of Latin 1 are.
 WORD_IN_SET = r"\p{Alphabetic}\p{M}\p{Nd}\p{Pc}"
 WORD = rf"{WORD_IN_SET}\xb2\xb3\xb9\xbc-\xbe"
@@ -78,3 +80,23 @@ CONTROLS = {
     "b": "\b",
     "0": "\0",
 }
+
+
+class UnsupportedPatternError(ValueError):
+    """A pattern that cannot be said exactly in the other syntax, or is none."""
+
+
+def property_class(found: regex.Match[str]) -> str:
+    """Return the class that a property stands for: its sign p or P, whether it is `not`, its name."""
+    name = found["name"]
+    if name not in CATEGORIES and name not in SCRIPTS:
+        raise UnsupportedPatternError(f"it uses {found[0]}")
+    negated = (found["p"] == "P") != bool(found["not"])
+    return f"\\{'P' if negated else 'p'}{{{name}}}"
+
+
+def punctuation(name: str) -> str:
+    """Return the character that a backslash takes the meaning from; a letter has one to be known."""
+    if not name or name.isalnum() or name == "_":
+        raise UnsupportedPatternError(f"it uses \\{name}")
+    return name

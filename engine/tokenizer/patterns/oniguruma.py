@@ -12,6 +12,7 @@ import unicodedata
 import regex
 
 from engine.tokenizer.patterns import names
+from engine.tokenizer.patterns.names import UnsupportedPatternError, property_class, punctuation
 
 # In Ruby's syntax ^ and $ stand at every line.
 FLAGS = regex.MULTILINE
@@ -43,10 +44,6 @@ _APOSTROPHES = "\u02bc\u02be"  # so do these with the letter beside them
 # could fill the memory.
 _LONGEST = 1 << 14
 _MOST_COPIES = 100_000
-
-
-class UnsupportedPatternError(ValueError):
-    """A pattern that cannot be said exactly in the other syntax, or is none."""
 
 
 def translated(pattern: str) -> str:
@@ -232,7 +229,7 @@ class _Reader:
         """Read what begins with a backslash, outside of sets."""
         if found := self._take(_PROPERTY):
             self._letter = ""
-            name = _property(found)
+            name = property_class(found)
             # A class is no letter, and has no other case.
             return f"(?-i:{name})" if self._any_case and name not in names.WITHOUT_CASE else name
         if character := self._code_point():
@@ -253,7 +250,7 @@ class _Reader:
             if self._any_case:
                 raise UnsupportedPatternError(f"it uses \\{name} without regard to case")
             return f"\\{name}"
-        return self._literal(_punctuation(name))
+        return self._literal(punctuation(name))
 
     def _code_point(self) -> str:
         """Read a character given by its number, if one stands here."""
@@ -319,7 +316,7 @@ class _Reader:
             return self._inner(self._set())
         if self._next() == "\\":
             if found := self._take(_PROPERTY):
-                return self._class(_property(found))
+                return self._class(property_class(found))
             name = self._next(2)[1:]
             if name and name in "dDsS":
                 self._at += 2
@@ -367,25 +364,10 @@ class _Reader:
         elif not (character := self._code_point()):
             name = self._next(2)[1:]
             self._at += 2
-            character = names.CONTROLS.get(name) or _punctuation(name)
+            character = names.CONTROLS.get(name) or punctuation(name)
         if self._any_case:
             _check_case(character)
         return character
-
-
-def _property(found: regex.Match[str]) -> str:
-    name = found["name"]
-    if name not in names.CATEGORIES and name not in names.SCRIPTS:
-        raise UnsupportedPatternError(f"it uses {found[0]}")
-    negated = (found["p"] == "P") != bool(found["not"])
-    return f"\\{'P' if negated else 'p'}{{{name}}}"
-
-
-def _punctuation(name: str) -> str:
-    """Return the character that a backslash takes the meaning from; a letter has one to be known."""
-    if not name or name.isalnum() or name == "_":
-        raise UnsupportedPatternError(f"it uses \\{name}")
-    return name
 
 
 def _in_set(character: str) -> str:
