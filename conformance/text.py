@@ -150,7 +150,8 @@ def _about_text(tokenizer: Tokenizer, answers: dict[str, Any]) -> Iterator[Quest
         for given, expected in answers[key]:
             yield stage, given, expected, partial(ask, given)
     ids, with_special_tokens = answers["post"]
-    yield "tokenizer.post", text, with_special_tokens, partial(tokenizer.post_processor, ids)
+    arranged = partial(tokenizer.post_processor, ids, add_special_tokens=True)
+    yield "tokenizer.post", text, with_special_tokens, arranged
     spelled = [answers["tokens"], answers["offsets"]]
     yield "tokenizer.offsets", text, spelled, partial(_tokens_and_offsets, tokenizer, answers)
 
