@@ -56,8 +56,8 @@ class Tokenizer:
         )
         self._ids = {**self.model.vocab, **{token.content: token.id for token in tokens}}
         self._tokens = {token_id: token for token, token_id in self._ids.items()}
-        # As in the reference: a text shows a token of the normalised text as that spells it, and what
-        # is hidden is the spelling.
+        # As in the reference: a text shows a token of the normalised text as that spells it, and
+        # what is hidden is the spelling.
         self._spellings = self._tokens | {
             token.id: self.normalizer(token.content) for token in tokens if token.normalized
         }

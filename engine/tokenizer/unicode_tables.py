@@ -1,8 +1,8 @@
 """What the reference's older Unicode tables know, as bodies of character sets.
 
 Most of the tokenizers library has the tables of Unicode 16. Three of the libraries that it uses
-have not: categories (punctuation, marks, controls) are those of Unicode 8; normal forms, accents and
-scripts those of Unicode 9. A younger character has no category, form or script there, and some have
+have not: categories (punctuation, marks, controls) are those of Unicode 8; normal forms, accents
+and scripts those of Unicode 9. A younger character has no category, form or script there, and some have
 since changed theirs. All of it was read off the library, by asking it about each character.
 """
 

@@ -51,7 +51,7 @@ class ControlTokens:
         1. Every sign of a control token, but in the assistant's strings no mark that is not
            special, nor any other text that stands in the template.
         2. The same in all strings, for templates that look for such text in any message.
-        3. Special tokens alone, whole or begun at a string's end, for templates that look for signs.
+        3. Special tokens alone, whole or begun at a string's end, for those that look for signs.
         """
         letters = self._without_signs(self._special)
         all_signs = self._marking(mark, self._all_marked, letters)
@@ -100,7 +100,7 @@ class ControlTokens:
         )
 
     def _marked(self, mark: str, found: re.Match[str]) -> str:
-        """Return what a pattern has found with marks behind its signs, or behind its first letter."""
+        """Return what a pattern has found with marks behind its signs, or its first letter."""
         spared, token = found.groups()
         if spared is not None:
             return str(spared)

@@ -20,7 +20,7 @@ from engine.tokenizer.formats.post_processors import read_post_processor
 from engine.tokenizer.formats.splitters import read_splitter
 from engine.tokenizer.stages import Stages
 
-# Real files have some 100,000; each becomes part of a pattern, which takes a thousand times as much.
+# Real files have some 100,000; each becomes part of a pattern, which takes a thousandfold.
 _MOST_CHARACTERS = 1_000_000
 
 

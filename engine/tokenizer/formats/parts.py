@@ -54,7 +54,7 @@ def added_token(token_id: int, content: str, special: bool, **flags: bool) -> De
 def around(
     before: Sequence[tuple[int, str]], after: Sequence[tuple[int, str]] = ()
 ) -> Definition | None:
-    """Return the post-processor that puts these tokens around every text, None if there are none."""
+    """Return the post-processor that puts tokens around every text, None if there are none."""
     if not before and not after:
         return None
     special = {

@@ -1,7 +1,7 @@
 """BPE of the formats that rank tokens, and not pairs: SentencePiece, tiktoken, tekken, GGUF.
 
-In the definitions of their tokenizers the merges are `TokenRanks`, which no tokenizer.json can hold:
-the reader of those makes the other stages, and the model is made here.
+In the definitions of their tokenizers the merges are `TokenRanks`, which no tokenizer.json can
+hold: the reader of those makes the other stages, and the model is made here.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ class Wishes:
     add_eos: bool | None = None
 
     def around(self, bos: tuple[int, str] | None, eos: tuple[int, str] | None) -> Definition | None:
-        """Return the post-processor: BOS is added unless it is unwanted, EOS only if it is wanted."""
+        """Return the post-processor: BOS is added unless unwanted, EOS only if it is wanted."""
         before = [bos] if bos is not None and self.add_bos is not False else []
         after = [eos] if eos is not None and self.add_eos else []
         return around(before, after)

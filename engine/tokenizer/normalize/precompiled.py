@@ -1,7 +1,7 @@
 """Replaces by the table that SentencePiece compiles into its models, in two ways.
 
-`Precompiled` is the reference's, for a tokenizer.json; `LongestReplaced` is SentencePiece's own, for
-its .model files.
+`Precompiled` is the reference's, for a tokenizer.json; `LongestReplaced` is SentencePiece's own,
+for its .model files.
 Source: the tokenizers library 0.23 and SentencePiece's normalizer as definitions.
 """
 

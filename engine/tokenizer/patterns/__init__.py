@@ -1,1 +1,1 @@
-"""Patterns of tokenizer files: written for Oniguruma, run by `regex`, and by `re` where that can."""
+"""Patterns of tokenizer files: written for Oniguruma, run by `regex`, or by `re` where it can."""

@@ -87,7 +87,7 @@ class UnsupportedPatternError(ValueError):
 
 
 def property_class(found: regex.Match[str]) -> str:
-    """Return the class that a property stands for: its sign p or P, whether it is `not`, its name."""
+    """Return the class of a property, found as its sign p or P, `not` and its name."""
     name = found["name"]
     if name not in CATEGORIES and name not in SCRIPTS:
         raise UnsupportedPatternError(f"it uses {found[0]}")
@@ -96,7 +96,7 @@ def property_class(found: regex.Match[str]) -> str:
 
 
 def punctuation(name: str) -> str:
-    """Return the character that a backslash takes the meaning from; a letter has one to be known."""
+    """Return the character whose meaning a backslash takes; a letter it gives one, to be known."""
     if not name or name.isalnum() or name == "_":
         raise UnsupportedPatternError(f"it uses \\{name}")
     return name

@@ -2,7 +2,8 @@
 
 Each construct is read, and what the two engines take in different ways is written in another one
 that says the same; what is not known, or cannot be said exactly, is refused by its name.
-Source: Oniguruma's RE documentation; its answers through the tokenizers library where that is silent.
+Source: Oniguruma's RE documentation; where that is silent, its answers through the tokenizers
+library.
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ _LIGATURES = frozenset(["ss", "ff", "fi", "fl", "st"])
 _APOSTROPHES = "\u02bc\u02be"  # so do these with the letter beside them
 
 
-# Real patterns have some hundred. `regex` writes out what is to stand often, so that a short pattern
-# could fill the memory.
+# Real patterns have some hundred. `regex` writes out what is to stand often, so that a short
+# pattern could fill the memory.
 _LONGEST = 1 << 14
 _MOST_COPIES = 100_000
 
