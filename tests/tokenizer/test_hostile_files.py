@@ -74,6 +74,25 @@ def test_added_tokens_that_cannot_be_are_refused(tmp_path: Path, tokens: Any) ->
     assert len(str(caught.value)) < 1000
 
 
+@pytest.mark.parametrize(
+    ("ids", "tokens"), [([1], [None]), ([1], [5]), ([1 << 32], ["a"]), ([True], ["a"]), ([1], [])]
+)
+def test_a_template_of_tokens_that_cannot_be_is_refused(
+    tmp_path: Path, ids: Any, tokens: Any
+) -> None:
+    """A token spelled null loaded, and stood as None among the tokens of every text."""
+    piece = {"Sequence": {"id": "A", "type_id": 0}}
+    special = {"SpecialToken": {"id": "x", "type_id": 0}}
+    template = {
+        "type": "TemplateProcessing",
+        "single": [special, piece],
+        "pair": [piece, {"Sequence": {"id": "B", "type_id": 1}}],
+        "special_tokens": {"x": {"id": "x", "ids": ids, "tokens": tokens}},
+    }
+    with pytest.raises(ModelFileError, match="special token 'x'"):
+        Tokenizer.load(file_with(tmp_path, post_processor=template))
+
+
 @pytest.mark.parametrize("end", ["", "b"])
 def test_tokens_of_every_length_are_found_the_longest_first(tmp_path: Path, end: str) -> None:
     """A token for each run of up to 500 "x" was a pattern of 500 groups: RecursionError."""

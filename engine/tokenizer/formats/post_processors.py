@@ -8,6 +8,7 @@ from typing import Any
 from engine.errors import ModelFileError
 from engine.tokenizer.formats.faults import damaged, unsupported
 from engine.tokenizer.formats.fields import Default, take
+from engine.tokenizer.formats.models import LARGEST_ID
 from engine.tokenizer.post import (
     Pieces,
     PostProcessor,
@@ -105,8 +106,10 @@ class _TemplateReader:
             case {"SpecialToken": {"id": str(name), "type_id": int(type_id)}}:
                 token = self._special_tokens[name]
                 specials = Specials(tuple(token["ids"]), tuple(token["tokens"]), type_id)
-                if len(specials.ids) != len(specials.tokens) or not all(
-                    type(token_id) is int and token_id >= 0 for token_id in specials.ids
+                if (
+                    len(specials.ids) != len(specials.tokens)
+                    or not all(type(i) is int and 0 <= i <= LARGEST_ID for i in specials.ids)
+                    or not all(isinstance(text, str) for text in specials.tokens)
                 ):
                     raise ValueError(f"the special token {name!r:.60}")
                 return specials
