@@ -43,7 +43,7 @@ TOKENIZER: tuple[Mutant, ...] = (
         "tokenizer/tokenizer.py",
         "AddedTokens(token for token in tokens if not token.normalized)",
         "AddedTokens(token for token in tokens if not token.normalized and token.special)",
-        "tokenizer.added",
+        "tokenizer.added tokenizer.chat",
     ),
     _fault(
         "tok-added-first-match",
@@ -61,7 +61,7 @@ TOKENIZER: tuple[Mutant, ...] = (
         "tokenizer/added.py",
         "if token.lstrip:",
         "if False:",
-        "tokenizer.added",
+        "tokenizer.added tokenizer.offsets",
     ),
     _fault(
         "tok-added-rstrip-python-spaces",
@@ -160,7 +160,7 @@ TOKENIZER: tuple[Mutant, ...] = (
         "tokenizer/tokenizer.py",
         "AddedTokens(token for token in tokens if not token.normalized)",
         "AddedTokens(tokens)",
-        "tokenizer.added",
+        "tokenizer.added tokenizer.offsets",
     ),
     _fault(
         "tok-added-word-left-edge",

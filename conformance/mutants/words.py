@@ -14,8 +14,8 @@ WORDS: tuple[Mutant, ...] = (
         "merges the longest pair first",
         "Sennrich et al. 2016, section 3.2",
         "tokenizer/models/ranks.py",
-        "chain.from_iterable(merges)",
-        "chain.from_iterable(sorted(merges, key=lambda m: -len(m[0] + m[1])))",
+        "zip(map(_BETWEEN.join, merges), range(len(merges)), strict=True)",
+        "zip(map(_BETWEEN.join, sorted(merges, key=lambda m: -len(m[0] + m[1]))), range(len(merges)))",
         "tokenizer.merge",
     ),
     _fault(
@@ -23,8 +23,8 @@ WORDS: tuple[Mutant, ...] = (
         "takes the vocabulary's ids for merge ranks",
         "ggml-org/llama.cpp#24034",
         "tokenizer/models/ranks.py",
-        "chain.from_iterable(merges)",
-        "chain.from_iterable(sorted(merges, key=lambda m: vocab[m[0] + m[1]]))",
+        "zip(map(_BETWEEN.join, merges), range(len(merges)), strict=True)",
+        "zip(map(_BETWEEN.join, sorted(merges, key=lambda m: vocab.get(m[0] + m[1], 0))), range(len(merges)))",
         "tokenizer.merge",
     ),
     _fault(
@@ -79,7 +79,7 @@ WORDS: tuple[Mutant, ...] = (
         "kekzl/imp#660",
         "tokenizer/split/pattern.py",
         "self._pattern = regex.compile(pattern, ",
-        'self._pattern = regex.compile(pattern.replace(r"\\p{N}|", r"\\p{N}{1,3}|"), ',
+        'pattern = pattern.replace(r"\\p{N}|", r"\\p{N}{1,3}|"); self._pattern = regex.compile(pattern, ',
         "tokenizer.split",
     ),
     _fault(
@@ -97,8 +97,8 @@ WORDS: tuple[Mutant, ...] = (
         "kekzl/imp#660",
         "tokenizer/split/pattern.py",
         "self._pattern = regex.compile(pattern, ",
-        'self._pattern = regex.compile(pattern.replace(r"\\p{N}]", "0-9]").replace(r"\\p{N}", "[0-9]"), ',
-        "tokenizer.split",
+        'pattern = pattern.replace(r"\\p{N}]", "0-9]").replace(r"\\p{N}", "[0-9]"); self._pattern = regex.compile(pattern, ',
+        "tokenizer.split tokenizer.offsets",
     ),
     _fault(
         "tok-one-pattern-for-all",
@@ -107,7 +107,7 @@ WORDS: tuple[Mutant, ...] = (
         "tokenizer/formats/splitters.py",
         "return [Split(text, behavior, invert)]",
         "return [Split(GPT2_WORDS, behavior, invert)]",
-        "tokenizer.split",
+        "tokenizer.split tokenizer.offsets",
     ),
     _fault(
         "tok-byte-table",
@@ -116,7 +116,7 @@ WORDS: tuple[Mutant, ...] = (
         "tokenizer/alphabet.py",
         "*range(0xA1, 0xAD), *range(0xAE, 0x100)",
         "*range(0xA1, 0x100)",
-        "tokenizer.split tokenizer.decode tokenizer.stream",
+        "tokenizer.normalize tokenizer.split tokenizer.decode tokenizer.stream",
     ),
     _fault(
         "tok-merge-stale-pairs",
@@ -125,7 +125,7 @@ WORDS: tuple[Mutant, ...] = (
         "tokenizer/models/bpe.py",
         "if rank_of[pair] != rank:\n                continue\n            symbols[i] = made[pair]",
         "if None in pair:\n                continue\n            symbols[i] = made.get(pair, pair[0])",
-        "tokenizer.encode",
+        "tokenizer.encode tokenizer.merge",
     ),
     _fault(
         "tok-contractions-small",
@@ -133,7 +133,7 @@ WORDS: tuple[Mutant, ...] = (
         "ggml-org/llama.cpp#7063",
         "tokenizer/split/pattern.py",
         "self._pattern = regex.compile(pattern, ",
-        'self._pattern = regex.compile(pattern.replace("(?i:", "(?:"), ',
+        'pattern = pattern.replace("(?i:", "(?:"); self._pattern = regex.compile(pattern, ',
         "tokenizer.split",
     ),
     _fault(
@@ -142,7 +142,7 @@ WORDS: tuple[Mutant, ...] = (
         "kekzl/imp#660",
         "tokenizer/split/pattern.py",
         "self._pattern = regex.compile(pattern, ",
-        'self._pattern = regex.compile(pattern.replace(r"|\\s+(?!\\S)", ""), ',
+        'pattern = pattern.replace(r"|\\s+(?!\\S)", ""); self._pattern = regex.compile(pattern, ',
         "tokenizer.split",
     ),
     _fault(
@@ -151,7 +151,7 @@ WORDS: tuple[Mutant, ...] = (
         "ggml-org/llama.cpp#7063",
         "tokenizer/split/pattern.py",
         "self._pattern = regex.compile(pattern, ",
-        'self._pattern = regex.compile(pattern.replace(r"?\\p{L}+", "?[A-Za-z]+"), ',
+        'pattern = pattern.replace(r"?\\p{L}+", "?[A-Za-z]+"); self._pattern = regex.compile(pattern, ',
         "tokenizer.split",
     ),
     _fault(
@@ -170,7 +170,7 @@ WORDS: tuple[Mutant, ...] = (
         "tokenizer/formats/splitters.py",
         'prefix = [Rewriting(Prefix(" "))] if add_prefix_space else []',
         'prefix = [Rewriting(Prefix(" "))]',
-        "tokenizer.split",
+        "tokenizer.split tokenizer.chat",
     ),
     _fault(
         "tok-prefix-space-never",
@@ -189,6 +189,7 @@ WORDS: tuple[Mutant, ...] = (
         "for start, end, matched in stretches if not matched]",
         "for start, end, matched in stretches]",
         "tokenizer.split",
+        cases="text-pieces",
     ),
     _fault(
         "tok-split-joins-wrong-side",
@@ -223,7 +224,7 @@ WORDS: tuple[Mutant, ...] = (
         "tokenizers, Split",
         "tokenizer/split/pattern.py",
         "self._invert = invert",
-        "self._invert = False",
+        "self._invert = invert = False",
         "tokenizer.split",
     ),
 )
