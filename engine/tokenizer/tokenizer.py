@@ -155,18 +155,21 @@ class Tokenizer:
 
         What the file itself says of that is in `truncation` and `padding` of this tokenizer.
         """
+        encode = partial(
+            self.encode_with_offsets,
+            add_special_tokens=add_special_tokens,
+            parse_special=parse_special,
+            truncation=truncation,
+        )
         encodings = []
-        for each in texts:
-            text, pair = (each, None) if isinstance(each, str) else each
-            encodings.append(
-                self.encode_with_offsets(
-                    text,
-                    add_special_tokens,
-                    pair=pair,
-                    parse_special=parse_special,
-                    truncation=truncation,
-                )
-            )
+        for each in [None] if isinstance(texts, str) else texts:
+            match each:
+                case str(text):
+                    encodings.append(encode(text))
+                case [text, pair]:
+                    encodings.append(encode(text, pair=pair))
+                case _:
+                    raise RequestError("a batch is a list of texts and of pairs of texts")
         return encodings if padding is None else padding(encodings)
 
     def decode(self, ids: Iterable[int], skip_special_tokens: bool = False) -> str:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.errors import ModelFileError
+from engine.errors import ModelFileError, RequestError
 from engine.tokenizer import Tokenizer
 from tests.tokenizer.definitions import BYTE_LEVEL, added, definition, ours, reference
 
@@ -112,6 +112,13 @@ def test_a_prompt_has_bos_once() -> None:
     once = tokenizer.encode_prompt("<s>x", parse_special=True)
     assert once == tokenizer.encode("x")
     assert tokenizer.encode_prompt("x", parse_special=True) == once
+
+
+@pytest.mark.parametrize("batch", ["abc", [None], [("a",)], [("a", 1)], [("a", "b", "c")]])
+def test_what_is_no_batch_is_the_requests_fault(batch: Any) -> None:
+    """A text instead of a list would be encoded letter by letter."""
+    with pytest.raises(RequestError):
+        ours(file()).encode_batch(batch)
 
 
 @pytest.mark.parametrize(
