@@ -95,6 +95,12 @@ class Reference:
             definition["pre_tokenizer"] = _SMOLLM_WORDS
         return cls(definition)
 
+    @property
+    def added_tokens(self) -> dict[str, int]:
+        """The ids of the added tokens, by their content."""
+        found = self._whole.get_added_tokens_decoder()
+        return {token.content: token_id for token_id, token in found.items()}
+
     def token_to_id(self, token: str) -> int | None:
         found: int | None = self._whole.token_to_id(token)
         return found

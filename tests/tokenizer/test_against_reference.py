@@ -62,13 +62,10 @@ def assert_golden(case: TokensCase, tokenizer: Tokenizer) -> None:
 
 def assert_any_text(tokenizer: Tokenizer, reference: Reference, skips: tuple[bool, ...]) -> None:
     """Nothing is left out: whatever is drawn has the reference's answers."""
-    vocab = tokenizer.model.vocab
-    tokens = (tokenizer.id_to_token(i) for i in range(tokenizer.vocab_size))
-    added = [token for token in tokens if token and tokenizer.added(token) != [token]]
     seen = set()
 
     @settings(max_examples=scale(TEXTS), suppress_health_check=list(HealthCheck), database=None)
-    @given(texts(vocab, added), texts(max_fragments=2))
+    @given(texts(tokenizer.model.vocab, reference.added_tokens), texts(max_fragments=2))
     def compare(text: str, other: str) -> None:
         expected = reference.encode(text)
         encoding = tokenizer.encode_with_offsets(text)
@@ -88,7 +85,7 @@ def assert_any_text(tokenizer: Tokenizer, reference: Reference, skips: tuple[boo
 
 def assert_any_ids(tokenizer: Tokenizer, reference: Reference, skips: tuple[bool, ...]) -> None:
     """Random ids are often broken characters, with unknown and special ids between."""
-    special = [i for i in range(tokenizer.vocab_size) if tokenizer.decode([i], True) == ""]
+    special = list(reference.added_tokens.values())
 
     @settings(max_examples=scale(100), suppress_health_check=list(HealthCheck))
     @given(token_ids(tokenizer.model.vocab, special[:50]), st.sampled_from(skips))
