@@ -21,7 +21,7 @@ if _workers > 1:
 
 settings.register_profile("dev", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
-settings.register_profile("nightly", deadline=None, max_examples=5000, print_blob=True)
+settings.register_profile("nightly", deadline=None, max_examples=10_000, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.getenv("CI") else "dev"))
 
 
