@@ -23,7 +23,8 @@ from engine.errors import LockstepError, RequestError
 
 ROOT = Path(__file__).parents[2]
 TARGETS = [str(REPOSITORY_GOLDENS / name) for name in ("llama-tied", "text-gpt2")]
-LAYERS, BPE, BACKENDS = "engine/layers.py", "engine/tokenizer/bpe.py", "engine/backends/__init__.py"
+LAYERS, BACKENDS = "engine/layers.py", "engine/backends/__init__.py"
+BPE = "engine/tokenizer/models/bpe.py"
 
 Edit = tuple[str, str, str]
 Edited = Callable[..., Path]
@@ -86,7 +87,7 @@ def test_sums_in_another_order_are_within_the_noise_and_named(edited: Edited) ->
 
 
 def test_faults_are_outside_each_under_its_own_name(edited: Edited) -> None:
-    """A wrong eps, a probe that is gone and merges in the wrong order, in one edit."""
+    """A wrong eps, a probe that is gone and a merge too few, in one edit."""
     diff = against_this(
         edited(
             (LAYERS, "keepdim=True) + self.eps", "keepdim=True) + 2 * self.eps"),
@@ -95,7 +96,7 @@ def test_faults_are_outside_each_under_its_own_name(edited: Edited) -> None:
                 "self.act(F.silu(self.gate(x)) * self.up(x))",
                 "F.silu(self.gate(x)) * self.up(x)",
             ),
-            (BPE, "heappop(candidates), size", "candidates.pop(), size"),
+            (BPE, "while ranks and (rank", "while ranks[1:] and (rank"),
         )
     )
     assert (diff.verdict, diff.exit_status) == ("differs", 1)
