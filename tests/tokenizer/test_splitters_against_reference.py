@@ -168,7 +168,7 @@ IN_PATTERNS = st.lists(st.sampled_from(PIECES), max_size=8).map("".join)
 SHUFFLED = ["".join(Random(seed).choices(PIECES, k=12)) for seed in range(40)]
 
 
-def means_what_it_means_to_oniguruma(pattern: str, texts: Sequence[str]) -> None:
+def assert_read_as_by_oniguruma(pattern: str, texts: Sequence[str]) -> None:
     # Replaced by a mark, empty matches can be seen as well.
     spec = {"type": "Replace", "pattern": {"Regex": pattern}, "content": "\0"}
     rewrite, expected = read_normalizer(spec, "test"), reference(definition(normalizer=spec))
@@ -177,12 +177,12 @@ def means_what_it_means_to_oniguruma(pattern: str, texts: Sequence[str]) -> None
 
 @pytest.mark.parametrize("pattern", PATTERNS)
 def test_a_pattern_means_what_it_means_to_oniguruma(pattern: str) -> None:
-    means_what_it_means_to_oniguruma(pattern, [*SHUFFLED, "".join(PIECES), "aab\n", "ab"])
+    assert_read_as_by_oniguruma(pattern, [*SHUFFLED, "".join(PIECES), "aab\n", "ab"])
 
 
 @given(st.sampled_from(PATTERNS), IN_PATTERNS)
 def test_a_pattern_meets_any_text_as_oniguruma_does(pattern: str, text: str) -> None:
-    means_what_it_means_to_oniguruma(pattern, [text])
+    assert_read_as_by_oniguruma(pattern, [text])
 
 
 REFUSED = [
