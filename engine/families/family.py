@@ -1,14 +1,14 @@
 """What a family file declares: how its config.json reads, and where its weights lie.
 
-A layout has one verb per parameter of the decoder, which says how a checkpoint's tensor becomes it.
-Names may hold `{i}`, the layer's number.
+A layout has one verb per parameter of the decoder, which says how checkpoint tensors become it. Verbs
+nest, innermost first: `Split(Transpose(Rename("c_attn.weight")), 0, 768)`. Tensor names may hold
+`{i}`, the layer's number, and below a Stack `{e}`, the expert's.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, field
 
 from engine.families.config import Config
 from engine.spec import ModelSpec
@@ -16,26 +16,79 @@ from engine.spec import ModelSpec
 
 @dataclass(frozen=True)
 class Rename:
-    """The parameter is the checkpoint's tensor `source`, as it stands."""
+    """The checkpoint's tensor `source`, as it stands."""
 
     source: str
+
+
+@dataclass(frozen=True)
+class Transpose:
+    """Its last two axes exchanged."""
+
+    of: Verb
+
+
+@dataclass(frozen=True)
+class Split:
+    """The slice from `start` to `stop` along `axis`: one of several matrices stored as one."""
+
+    of: Verb
+    start: int
+    stop: int
+    axis: int = 0
 
 
 @dataclass(frozen=True)
 class Deinterleave:
-    """Rows of each head reordered from pairs (2j, 2j+1) to halves (j, j + D/2).
+    """Along `axis`, pairs (2j, 2j+1) within each of `groups` equal parts reordered to halves.
 
-    GGUF files of the llama architecture store q and k with interleaved rope pairs. `heads` says
-    which head count the rows belong to; a bias is reordered likewise.
+    GGUF files of the llama architecture store the rows of q and k so, a head being a group, and some
+    experts their gate and up projections, as one group.
     """
 
-    source: str
-    heads: Literal["n_heads", "n_kv_heads"]
+    of: Verb
+    groups: int
+    axis: int = 0
+
+
+@dataclass(frozen=True)
+class Stack:
+    """`count` tensors side by side on a new first axis; `{e}` in their names counts them."""
+
+    of: Verb
+    count: int
+
+
+@dataclass(frozen=True)
+class Add:
+    """Every number plus `number`: norms stored as 1 + weight, where the decoder adds the 1."""
+
+    of: Verb
+    number: float
+
+
+@dataclass(frozen=True)
+class Microscaled:
+    """MXFP4 decoded: pairs of 4-bit numbers, and a power of two for each 32 of them.
+
+    `blocks` is uint8 [..., n, 16] and `scales` uint8 [..., n]; the result is [..., n * 32]. Source: the
+    OCP Microscaling Formats (MX) specification 1.0.
+    """
+
+    blocks: str
+    scales: str
+
+
+@dataclass(frozen=True)
+class Either:
+    """The first of several whose tensors the checkpoint has: layouts change with a library's age."""
+
+    options: tuple[Verb, ...]
 
 
 @dataclass(frozen=True)
 class Tie:
-    """The parameter is `source` where the checkpoint has it, else shares the parameter `target`.
+    """`source` where the checkpoint has it, else the parameter `target` itself, shared.
 
     Two parameters tied to each other may come from either tensor. Where both tensors are there and
     equal they are shared; different values stay two, whatever the config says, as transformers does.
@@ -45,15 +98,19 @@ class Tie:
     target: str
 
 
-Verb = Rename | Deinterleave | Tie
+Verb = Rename | Transpose | Split | Deinterleave | Stack | Add | Microscaled | Either | Tie
 
 
 @dataclass(frozen=True)
 class Layout:
-    """The verbs by parameter name, and patterns (`fnmatch`) of tensors that hold no parameter."""
+    """The verbs by parameter name, and patterns (`fnmatch`) of tensors that hold no parameter.
+
+    A checkpoint writes all its names behind one of `prefixes`, the first that leads to a tensor.
+    """
 
     verbs: Mapping[str, Verb]
     ignored: tuple[str, ...] = ()
+    prefixes: tuple[str, ...] = ("",)
 
 
 @dataclass(frozen=True)
@@ -73,7 +130,9 @@ class GGUFNames:
 class Family:
     """One architecture: config.json to ModelSpec, and where its weights are.
 
-    `ignored` holds the config keys that are known to change nothing in the forward pass.
+    `architecture` is its class in a config.json, `ignored` the config keys that are known to change
+    nothing in the forward pass. `multimodal` names model types, by their class, whose text part is this
+    architecture: its config is nested in theirs as `text_config`.
     """
 
     name: str
@@ -81,4 +140,5 @@ class Family:
     spec: Callable[[Config], ModelSpec]
     ignored: frozenset[str]
     layout: Callable[[ModelSpec], Layout]
-    gguf: GGUFNames | None
+    gguf: GGUFNames | None = None
+    multimodal: Mapping[str, str] = field(default_factory=dict)
