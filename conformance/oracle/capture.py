@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import platform
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
@@ -44,18 +44,25 @@ def _quiet(message: str) -> None:
 
 
 def tiny_checkpoint(case: Case, folder: Path) -> None:
-    """Writes the case's model: every parameter drawn, rounded to bfloat16 and stored as such."""
+    """Writes the case's model: every number that it stores drawn, rounded to bfloat16, kept as such."""
     config = AutoConfig.for_model(case.family, **case.config, dtype="bfloat16")
     model = AutoModelForCausalLM.from_config(config)
     generator = torch.Generator("cpu").manual_seed(case.seed)
     with torch.no_grad():
-        for name, parameter in model.named_parameters():
+        for name, tensor in _stored(model):
             draw = next(d for pattern, d in case.draws.items() if fnmatch(name, pattern))
-            numbers = torch.randn(parameter.shape, generator=generator)
-            spread = draw.spread / (math.sqrt(parameter.shape[-1]) if draw.fan_in else 1.0)
-            parameter.copy_(draw.centre + spread * numbers)
+            numbers = torch.randn(tensor.shape, generator=generator)
+            divisor = 1.0 if draw.inputs is None else math.sqrt(tensor.shape[draw.inputs])
+            tensor.copy_(draw.centre + draw.spread / divisor * numbers)
     model.to(torch.bfloat16).save_pretrained(folder)
     (folder / "generation_config.json").unlink(missing_ok=True)
+
+
+def _stored(model: Any) -> Iterator[tuple[str, Tensor]]:
+    """The model's parameters, each once, and the buffers that its checkpoint holds, by name."""
+    yield from model.named_parameters()
+    kept = model.state_dict().keys()
+    yield from ((name, buffer) for name, buffer in model.named_buffers() if name in kept)
 
 
 def tiny_ids(case: Case) -> Tensor:
