@@ -11,13 +11,16 @@ from torch import Tensor
 
 from conformance.candidate import Candidate, Level, Location, Tap
 from engine.backends import backend as backend_named
+from engine.backends import supports
 from engine.generate import Engine, SamplingParams
 from engine.probe import Probe, attached, probes
 
 
 def candidates(model: Path, device: str, dtype: str) -> list[EngineCandidate]:
-    """The engine on each of its attention backends; between them, prompts come whole and in chunks."""
+    """The engine on each backend that fits the model; between them, prompts come whole and in chunks."""
     engine = Engine.load(model, device=device, dtype=dtype)
+    if not supports("sdpa", engine.spec):
+        return [EngineCandidate(engine, "eager", (None, 5))]
     return [EngineCandidate(engine, "eager", (None,)), EngineCandidate(engine, "sdpa", (5,))]
 
 
@@ -34,7 +37,7 @@ class EngineCandidate(Candidate):
         self.engine = engine
         self.batch = batch  # equal rows that are fed side by side
         self.prefill = prefill
-        self.backend = backend_named(backend)
+        self.backend = backend_named(backend, engine.spec)
         self.name = f"engine ({backend})"
         self.lacks = () if backend == "eager" else ("*.attn.scores", "*.attn.weights")
         self._called_at: dict[str, Location] = {}

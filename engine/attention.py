@@ -1,4 +1,4 @@
-"""Grouped-query attention and the one mask function.
+"""Grouped-query and latent attention, and the one mask function.
 
 Shapes: B batch, T new tokens, S keys in view, H query heads, K key/value heads, D head_dim.
 """
@@ -8,56 +8,116 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor, nn
 
-from engine import rope
+from engine import rope, spec
 from engine.backends import Backend
 from engine.cache import LayerCache
-from engine.layers import MergeHeads, SplitHeads
+from engine.layers import Linear, MergeHeads, RMSNorm, SplitHeads, empty, head_norm
 from engine.probe import Probe
-from engine.spec import GroupedQueryAttention, Rope
 
 
-def causal(q_pos: Tensor, k_pos: Tensor) -> Tensor:
+def visible(q_pos: Tensor, k_pos: Tensor, window: int | None) -> Tensor:
     """Which keys each query sees, from positions alone: bool [T, S] from [T, 1] and [1, S].
 
-    One function for prefill, chunks and decode steps; a key slot without a token has position -1.
+    One function for prefill, chunks and decode steps; a key slot without a token has position -1. A
+    window counts the query's own key.
     """
-    return (k_pos >= 0) & (k_pos <= q_pos)
+    causal = (k_pos >= 0) & (k_pos <= q_pos)
+    return causal if window is None else causal & (k_pos > q_pos - window)
 
 
 @dataclass(frozen=True)
 class Step:
-    """What all layers of one forward pass share."""
+    """What all layers of one forward pass share, by kind of window and of rope."""
 
-    visible: Tensor  # bool [T, S]
-    rotations: Mapping[Rope, rope.Table]
+    visible: Mapping[int | None, Tensor]  # bool [T, S]
+    rotations: Mapping[spec.Rope | None, rope.Table | None]
 
 
 class Attention(nn.Module):
-    """out(softmax(rope(q) rope(k)ᵀ / sqrt(D)) v) on [B, T, dim], keys and values from the cache."""
+    """What both kinds have in common: how scores are formed, and the probes of it, for a backend."""
 
-    def __init__(self, dim: int, attn: GroupedQueryAttention, backend: Backend) -> None:
+    def __init__(self, attn: spec.Attention, backend: Backend) -> None:
         super().__init__()
-        self.rope = attn.rope
-        self.scale = attn.scale
+        self.rope, self.window = attn.rope, attn.window
+        self.scale, self.softcap = attn.scale, attn.softcap
+        self.sinks = empty(attn.n_heads) if attn.sinks else None
         self.attend = backend
-        self.q = SplitHeads(dim, attn.n_heads, attn.head_dim, attn.qkv_bias)
-        self.k = SplitHeads(dim, attn.n_kv_heads, attn.head_dim, attn.qkv_bias)
-        self.v = SplitHeads(dim, attn.n_kv_heads, attn.head_dim, attn.qkv_bias)
-        self.q_rope = rope.Rotate()
-        self.k_rope = rope.Rotate()
         self.scores = Probe()
         self.weights = Probe()
         self.context = Probe()
-        self.out = MergeHeads(attn.n_heads * attn.head_dim, dim, attn.out_bias)
+
+
+class GroupedQueryAttention(Attention):
+    """out(softmax(scale · rope(q) rope(k)ᵀ) v) on [B, T, dim], keys and values from the cache.
+
+    Source: Vaswani et al. 2017; heads that share keys and values, Ainslie et al. 2023.
+    """
+
+    def __init__(self, dim: int, attn: spec.GroupedQueryAttention, backend: Backend) -> None:
+        super().__init__(attn, backend)
+        H, K, D = attn.n_heads, attn.n_kv_heads, attn.head_dim
+        self.q = SplitHeads(dim, H, D, attn.qkv_bias)
+        self.k = SplitHeads(dim, K, D, attn.qkv_bias)
+        self.v = SplitHeads(dim, K, D, attn.qkv_bias)
+        self.q_norm = head_norm(H, D, attn.qk_norm)
+        self.k_norm = head_norm(K, D, attn.qk_norm)
+        self.q_rope = rope.rotate(attn.rope)
+        self.k_rope = rope.rotate(attn.rope)
+        self.out = MergeHeads(H * D, dim, attn.out_bias)
 
     def forward(self, x: Tensor, step: Step, cache: LayerCache) -> Tensor:
         rotation = step.rotations[self.rope]
-        q = self.q_rope(self.q(x), rotation)  # [B, H, T, D]
-        k = self.k_rope(self.k(x), rotation)  # [B, K, T, D]
+        q = self.q_rope(self.q_norm(self.q(x)), rotation)  # [B, H, T, D]
+        k = self.k_rope(self.k_norm(self.k(x)), rotation)  # [B, K, T, D]
         k, v = cache(k, self.v(x))  # [B, K, S, D]
-        context = self.attend(
-            q, k, v, step.visible, self.scale, self.scores, self.weights, self.context
-        )  # [B, H, T, D]
+        context = self.attend(q, k, v, step.visible[self.window], self)  # [B, H, T, D]
         return self.out(context)  # [B, T, dim]
+
+
+class LatentAttention(Attention):
+    """Attention whose keys and values are read from one cached latent per token, [B, T, dim] to the same.
+
+    A query or key has a part without position and a part with it, which all heads' keys share.
+    Source: DeepSeek-AI 2024 (DeepSeek-V2), section 2.1.
+    """
+
+    def __init__(self, dim: int, attn: spec.LatentAttention, backend: Backend) -> None:
+        super().__init__(attn, backend)
+        self.nope_dim, self.rope_dim, self.v_dim = attn.nope_dim, attn.rope_dim, attn.v_dim
+        H, q_rank = attn.n_heads, attn.q_rank
+        self.q_down = Linear(dim, q_rank, attn.bias) if q_rank else nn.Identity()
+        self.q_norm = RMSNorm(q_rank, attn.latent_norm) if q_rank else nn.Identity()
+        self.q = SplitHeads(q_rank or dim, H, attn.nope_dim + attn.rope_dim, bias=False)
+        self.kv_down = Linear(dim, attn.kv_rank, attn.bias)
+        self.kv_norm = RMSNorm(attn.kv_rank, attn.latent_norm)
+        self.k = SplitHeads(dim, 1, attn.rope_dim, attn.bias)
+        self.q_rope = rope.rotate(attn.rope)
+        self.k_rope = rope.rotate(attn.rope)
+        self.kv_up = SplitHeads(attn.kv_rank, H, attn.nope_dim + attn.v_dim, bias=False)
+        self.out = MergeHeads(H * attn.v_dim, dim, attn.bias)
+
+    def forward(self, x: Tensor, step: Step, cache: LayerCache) -> Tensor:
+        rotation = step.rotations[self.rope]
+        q = self.q(self.q_norm(self.q_down(x)))  # [B, H, T, nope + rope]
+        latent = self.kv_norm(self.kv_down(x))[:, None]  # [B, 1, T, kv_rank]
+        k = self.k(x)  # [B, 1, T, rope]
+        q_nope, q_turned = q.split((self.nope_dim, self.rope_dim), dim=-1)
+        q = torch.cat((q_nope, self.q_rope(q_turned, rotation)), dim=-1)
+        latent, k_turned = cache(latent, self.k_rope(k, rotation))  # [B, 1, S, kv_rank or rope]
+        kv = self.kv_up(latent[:, 0])  # [B, H, S, nope + v]
+        k_nope, v = kv.split((self.nope_dim, self.v_dim), dim=-1)
+        k = torch.cat((k_nope, k_turned.expand(-1, q.shape[1], -1, -1)), dim=-1)
+        context = self.attend(q, k, v, step.visible[self.window], self)  # [B, H, T, v]
+        return self.out(context)  # [B, T, dim]
+
+
+def attention(dim: int, attn: spec.Attention, backend: Backend) -> Attention:
+    """The attention of that kind, its scores by `backend`."""
+    match attn:
+        case spec.GroupedQueryAttention():
+            return GroupedQueryAttention(dim, attn, backend)
+        case spec.LatentAttention():
+            return LatentAttention(dim, attn, backend)

@@ -1,12 +1,13 @@
 """The decoder: ids and a cache in, logits out. This is the file to read.
 
     x = embed(ids)
-    in every layer   x = x + attn(pre_attn_norm(x))
-                     x = x + mlp(pre_mlp_norm(x))
+    in every layer   x = x + post_attn_norm(attn(pre_attn_norm(x)))
+                     x = x + post_mlp_norm(mlp(pre_mlp_norm(x)))
     logits = head(final_norm(x))
 
-It knows nothing of text, files or model names; `engine.spec` says what is built. Every line ends
-in a probe (see `engine.probe`), whose name is its module path: `layers.3.attn.q_rope`.
+It knows nothing of text, files or model names; `engine.spec` says what is built, and any norm may be
+the identity. Every line ends in a probe (see `engine.probe`), whose name is its module path:
+`layers.3.attn.q_rope`.
 Shapes: B batch, T new tokens, V vocabulary; activations are [B, T, dim].
 """
 
@@ -15,51 +16,53 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from engine import rope
-from engine.attention import Attention, Step, causal
+from engine import rope, spec
+from engine.attention import Attention, Step, attention, visible
 from engine.backends import Backend
 from engine.cache import ContiguousCache, LayerCache
-from engine.layers import MLP, Embedding, Linear, RMSNorm
+from engine.layers import MLP, Embedding, Head, norm
+from engine.moe import MoE
 from engine.probe import Probe
-from engine.spec import LayerSpec, ModelSpec
 
 
 class Block(nn.Module):
-    """One layer: two residual branches, each behind a norm.
+    """One layer: two residual branches, each with a norm before it and one after it.
 
-    x ──┬── pre_attn_norm ── attn ──(+)──┬── pre_mlp_norm ── mlp ──(+)── out
-        └────────────────────────────┘   └─────────────────────────┘
-                                  after_attn
+    x ─┬─ pre_attn_norm ─ attn ─ post_attn_norm ─(+)─┬─ pre_mlp_norm ─ mlp ─ post_mlp_norm ─(+)─ out
+       └──────────────────────────────────────────┘  └────────────────────────────────────────┘
+                                          after_attn
     """
 
-    def __init__(self, dim: int, layer: LayerSpec, backend: Backend) -> None:
+    def __init__(self, dim: int, layer: spec.LayerSpec, backend: Backend) -> None:
         super().__init__()
-        self.pre_attn_norm = RMSNorm(dim, layer.pre_attn_norm)
-        self.attn = Attention(dim, layer.attn, backend)
+        self.pre_attn_norm = norm(dim, layer.pre_attn_norm)
+        self.attn = attention(dim, layer.attn, backend)
+        self.post_attn_norm = norm(dim, layer.post_attn_norm)
         self.after_attn = Probe()
-        self.pre_mlp_norm = RMSNorm(dim, layer.pre_mlp_norm)
-        self.mlp = MLP(dim, layer.mlp)
+        self.pre_mlp_norm = norm(dim, layer.pre_mlp_norm)
+        self.mlp = MoE(dim, layer.mlp) if isinstance(layer.mlp, spec.MoE) else MLP(dim, layer.mlp)
+        self.post_mlp_norm = norm(dim, layer.post_mlp_norm)
         self.out = Probe()
 
     def forward(self, x: Tensor, step: Step, cache: LayerCache) -> Tensor:
-        x = self.after_attn(x + self.attn(self.pre_attn_norm(x), step, cache))
-        return self.out(x + self.mlp(self.pre_mlp_norm(x)))
+        x = self.after_attn(x + self.post_attn_norm(self.attn(self.pre_attn_norm(x), step, cache)))
+        return self.out(x + self.post_mlp_norm(self.mlp(self.pre_mlp_norm(x))))
 
 
 class Decoder(nn.Module):
-    """A whole model of the shape `spec`, its weights still to be loaded, attention by `backend`."""
+    """A whole model of the shape `model`, its weights still to be loaded, attention by `backend`."""
 
     def __init__(
-        self, spec: ModelSpec, backend: Backend, device: torch.device | str = "cpu"
+        self, model: spec.ModelSpec, backend: Backend, device: torch.device | str = "cpu"
     ) -> None:
         super().__init__()
-        self.spec = spec
-        self.embed = Embedding(spec.vocab_size, spec.dim)
-        self.layers = nn.ModuleList(Block(spec.dim, layer, backend) for layer in spec.layers)
-        self.final_norm = RMSNorm(spec.dim, spec.final_norm)
-        self.logits = Linear(spec.dim, spec.vocab_size)
-        ropes = {layer.attn.rope for layer in spec.layers}
-        self.frequencies = {r: rope.frequencies(r).to(device) for r in ropes}
+        self.spec = model
+        self.embed = Embedding(model)
+        self.layers = nn.ModuleList(Block(model.dim, layer, backend) for layer in model.layers)
+        self.final_norm = norm(model.dim, model.final_norm)
+        self.logits = Head(model)
+        self.windows = {layer.attn.window for layer in model.layers}
+        self.rotations = rope.Rotations((layer.attn.rope for layer in model.layers), device)
 
     def use(self, backend: Backend) -> None:
         """Attention by another kernel from now on, with the same weights."""
@@ -67,13 +70,23 @@ class Decoder(nn.Module):
             if isinstance(module, Attention):
                 module.attend = backend
 
-    def forward(self, ids: Tensor, cache: ContiguousCache, last_only: bool = False) -> Tensor:
-        """Logits [B, T, V] of ids [B, T] (`last_only`: [B, 1, V]), read against and added to `cache`."""
+    def forward(
+        self,
+        ids: Tensor,
+        cache: ContiguousCache,
+        last_only: bool = False,
+        length: int | None = None,
+    ) -> Tensor:
+        """Logits [B, T, V] of ids [B, T] (`last_only`: [B, 1, V]), read against and added to `cache`.
+
+        Rope scalings that follow the sequence's length take it to be `length`: that of a whole prompt
+        which comes in chunks; by default what is in the cache then.
+        """
         positions, keys = cache.extend(ids.shape[1])  # [T], [S]
-        x = self.embed(ids)
+        x = self.embed(ids, positions)
         step = Step(
-            visible=causal(positions[:, None], keys[None, :]),
-            rotations={r: rope.table(f, positions, x.dtype) for r, f in self.frequencies.items()},
+            visible={w: visible(positions[:, None], keys[None, :], w) for w in self.windows},
+            rotations=self.rotations(positions, length or cache.length, x.dtype),
         )
         for layer, layer_cache in zip(self.layers, cache.layers, strict=True):
             x = layer(x, step, layer_cache)

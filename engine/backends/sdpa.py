@@ -5,20 +5,13 @@ from __future__ import annotations
 import torch.nn.functional as F
 from torch import Tensor
 
-from engine.probe import Probe
+from engine.backends.scored import Scored
 
 
-def attend(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    visible: Tensor,
-    scale: float,
-    scores: Probe,
-    weights: Probe,
-    context: Probe,
-) -> Tensor:
+def attend(q: Tensor, k: Tensor, v: Tensor, visible: Tensor, attn: Scored) -> Tensor:
     grouped = q.shape[1] != k.shape[1]
-    return context(
-        F.scaled_dot_product_attention(q, k, v, attn_mask=visible, scale=scale, enable_gqa=grouped)
+    return attn.context(
+        F.scaled_dot_product_attention(
+            q, k, v, attn_mask=visible, scale=attn.scale, enable_gqa=grouped
+        )
     )

@@ -1,10 +1,13 @@
-"""The plain cache: room for `capacity` tokens allocated up front, one k and one v tensor per layer.
+"""The plain cache: room for `capacity` tokens allocated up front, one tensor per layer and name.
 
 New keys are written in place behind the old ones and read back by length. One tensor per layer, not
 one for all: a single large tensor makes compiled decoding several times slower.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -16,23 +19,40 @@ from engine.spec import ModelSpec
 
 
 class LayerCache(nn.Module):
-    """One layer's keys and values, [B, K, capacity, D] each, of which the first `length` are filled."""
+    """What one layer keeps of each token, [B, heads, capacity, width] per name, `length` of it filled.
 
-    def __init__(self, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> None:
+    The names (`k` and `v`, or a latent and a key) are those of the spec, and of the probes.
+    """
+
+    def __init__(
+        self,
+        kept: Mapping[str, tuple[int, int]],
+        batch: int,
+        capacity: int,
+        dtype: torch.dtype,
+        device: torch.device,
+    ) -> None:
         super().__init__()
-        self.keys = torch.empty(shape, dtype=dtype, device=device)
-        self.values = torch.empty(shape, dtype=dtype, device=device)
+        self.room = {
+            name: torch.empty(batch, heads, capacity, width, dtype=dtype, device=device)
+            for name, (heads, width) in kept.items()
+        }
         self.length = 0
-        self.k = Probe()
-        self.v = Probe()
+        for name in kept:
+            self.add_module(name, Probe())
 
-    def forward(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Appends k and v [B, K, T, D]; gives all keys and values so far, [B, K, S, D]."""
-        start, stop = self.length, self.length + k.shape[2]
-        self.keys[:, :, start:stop] = k
-        self.values[:, :, start:stop] = v
+    def forward(self, *new: Tensor) -> tuple[Tensor, ...]:
+        """Appends [B, heads, T, width] under each name; gives all tokens so far, [B, heads, S, width]."""
+        start, stop = self.length, self.length + new[0].shape[2]
         self.length = stop
-        return self.k(self.keys[:, :, :stop]), self.v(self.values[:, :, :stop])
+        for held, tokens in zip(self.room.values(), new, strict=True):
+            held[:, :, start:stop] = tokens
+        return tuple(
+            self.get_submodule(name)(held[:, :, :stop]) for name, held in self.room.items()
+        )
+
+    def clear(self) -> None:
+        self.length = 0
 
 
 class ContiguousCache(nn.Module):
@@ -57,9 +77,7 @@ class ContiguousCache(nn.Module):
                 f"and {mebibytes(free)} are free on {self.device}; ask for fewer tokens"
             )
         self.layers = nn.ModuleList(
-            LayerCache(
-                (batch, layer.attn.n_kv_heads, capacity, layer.attn.head_dim), dtype, self.device
-            )
+            LayerCache(layer.attn.cached, batch, capacity, dtype, self.device)
             for layer in spec.layers
         )
         self.length = 0
@@ -73,8 +91,16 @@ class ContiguousCache(nn.Module):
         held = torch.arange(stop, device=self.device)
         return held[start:], held
 
+    def clear(self) -> None:
+        """Forgets all tokens and keeps the room."""
+        self.length = 0
+        for layer in cast("Iterable[LayerCache]", self.layers):
+            layer.clear()
+
 
 def cache_bytes(spec: ModelSpec, capacity: int, batch: int, dtype: torch.dtype) -> int:
-    """Bytes of keys and values for `capacity` tokens: 2 · layers · B · K · D · size of a number."""
-    per_token = sum(2 * layer.attn.n_kv_heads * layer.attn.head_dim for layer in spec.layers)
+    """Bytes kept of `capacity` tokens: over layers and names, B · heads · width · size of a number."""
+    per_token = sum(
+        heads * width for layer in spec.layers for heads, width in layer.attn.cached.values()
+    )
     return per_token * capacity * batch * dtype.itemsize

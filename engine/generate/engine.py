@@ -53,17 +53,19 @@ class Engine:
         model: str | Path,
         device: str = "cpu",
         dtype: str = "float32",
-        backend: str = "sdpa",
+        backend: str | None = None,
         progress: bool = False,
     ) -> Self:
         """Reads MODEL: a folder in Hugging Face layout, a .gguf file, or a name to fetch.
 
+        `backend` is the attention kernel, by default the fastest that can form the model's scores.
         Raises LockstepError with one sentence when a file, a key or the request is at fault.
         """
         check_dtype(dtype)
         check_device(device)
         checkpoint = open_checkpoint(resolve(model, progress))
-        decoder = Decoder(checkpoint.spec, backend_named(backend), device).eval()
+        kernel = backend_named(backend, checkpoint.spec)
+        decoder = Decoder(checkpoint.spec, kernel, device).eval()
         load_parameters(
             decoder, checkpoint, device=torch.device(device), dtype=DTYPES[dtype], progress=progress
         )
@@ -209,12 +211,18 @@ class Engine:
         n_max = self._room(ids, params)
         cache = self.new_cache(len(ids) + n_max)
         sampler = Sampler(params)
-        logits = self.prefill(ids, cache)
+        seen = list(ids)
+        logits = self.prefill(seen, cache)
         for n in range(n_max):
             token = sampler(logits)
             yield token, _logprob(logits, token, params.logprobs)
+            seen.append(token)
             if n + 1 < n_max:
-                logits = self.decode(token, cache)
+                if len(seen) - 1 in self.spec.turning_points:
+                    cache.clear()
+                    logits = self.prefill(seen, cache)
+                else:
+                    logits = self.decode(token, cache)
 
     def _room(self, ids: Sequence[int], params: SamplingParams) -> int:
         """How many tokens an answer can have at most."""
@@ -224,7 +232,7 @@ class Engine:
         """Runs a prompt in chunks into `cache`; the last position's logits [V]."""
         batch = torch.tensor([list(ids)], device=self.device)
         for chunk in batch.split(PREFILL_CHUNK, dim=1):
-            logits = self.decoder(chunk, cache, last_only=True)
+            logits = self.decoder(chunk, cache, last_only=True, length=len(ids))
         last: Tensor = logits[0, -1]
         return last
 
@@ -240,7 +248,8 @@ class Engine:
         cache = self._open(ids, chunk)
         batch = torch.tensor([ids], device=self.device)
         parts = [
-            self.decoder(part, cache)[0].float().cpu() for part in batch.split(chunk or len(ids), 1)
+            self.decoder(part, cache, length=len(ids))[0].float().cpu()
+            for part in batch.split(chunk or len(ids), 1)
         ]
         return torch.cat(parts)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from engine.spec.checks import positive, require
-from engine.spec.position import Rope
+from engine.spec.position import LongRopeScaling, Rope
 
 # -- norms and factors -----------------------------------------------------------------------------
 
@@ -18,7 +18,7 @@ class RMSNorm:
     """Root-mean-square norm (Zhang and Sennrich 2019).
 
     `product_in_float32`: the product with the weight comes before the cast back to the run's dtype,
-    not after it; the two differ in bfloat16. `plus_one`: the factor is 1 + weight.
+    not after it; the two differ in bfloat16. `plus_one`: the factor is 1 + weight, in float32.
     """
 
     eps: float
@@ -27,6 +27,7 @@ class RMSNorm:
 
     def __post_init__(self) -> None:
         require(0 <= self.eps < math.inf, f"the norm's eps must be 0 or more, got {self.eps}")
+        require(self.product_in_float32 or not self.plus_one, "1 + weight is formed in float32")
 
 
 @dataclass(frozen=True)
@@ -289,9 +290,21 @@ class ModelSpec:
         require(self.dim > 0, f"dim must be positive, got {self.dim}")
         require(self.context > 0, f"the context must be positive, got {self.context}")
         require(len(self.layers) > 0, "a model needs at least one layer")
+        learned = self.learned_positions
+        require(
+            learned is None or learned >= self.context,
+            f"{learned} learned positions are fewer than the context of {self.context}",
+        )
         cap = self.logit_softcap
         require(cap is None or positive(cap), f"a softcap must be positive, got {cap}")
 
     @property
     def n_layers(self) -> int:
         return len(self.layers)
+
+    @property
+    def turning_points(self) -> frozenset[int]:
+        """Lengths after which other frequencies hold for the whole sequence, so that its keys are stale."""
+        ropes = (layer.attn.rope for layer in self.layers)
+        scalings = (rope.scaling for rope in ropes if rope is not None)
+        return frozenset(s.original_context for s in scalings if isinstance(s, LongRopeScaling))

@@ -92,7 +92,7 @@ def decoder(
     """A decoder of the shape of `config`; the same weights for every backend."""
     rng = torch.Generator().manual_seed(seed)
     _, spec = read_spec(config)
-    made = Decoder(spec, backend(backend_name)).eval()
+    made = Decoder(spec, backend(backend_name, spec)).eval()
     for name, parameter in list(made.named_parameters()):
         owner, _, leaf = name.rpartition(".")
         values = draw(name, parameter.shape, rng)
@@ -122,7 +122,7 @@ def _tensors(config: Mapping[str, Any], seed: int, draw: Draw) -> Iterator[tuple
     rng = torch.Generator().manual_seed(seed)
     _, spec = read_spec(config)
     verbs = layout(spec).verbs
-    for name, parameter in Decoder(spec, backend("sdpa")).named_parameters():
+    for name, parameter in Decoder(spec, backend("sdpa", spec)).named_parameters():
         if name == "logits.weight" and spec.tied_head:
             continue
         parts = name.split(".")

@@ -1,0 +1,111 @@
+"""Mixture of experts: a router chooses a few feed-forwards for each token and weighs their results.
+
+Shapes: B batch, T new tokens, E experts, k of them chosen; activations are [B, T, dim].
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from engine import spec
+from engine.layers import ACTIVATIONS, MLP, Linear, empty
+from engine.probe import Probe
+
+
+class MoE(nn.Module):
+    """The weighted sum of the chosen experts' results, and a shared expert's if there is one.
+
+    The router computes in float32 whatever the dtype: which experts are chosen hangs on the last bits.
+    """
+
+    def __init__(self, dim: int, moe: spec.MoE) -> None:
+        super().__init__()
+        self.router, self.top_k = moe.router, moe.top_k
+        self.router_logits = RouterLogits(dim, moe.n_experts, moe.router.bias)
+        self.correction = empty(moe.n_experts) if moe.router.correction else None
+        self.expert_ids = Probe()
+        self.expert_weights = Probe()
+        self.experts = Experts(dim, moe)
+        self.shared = None if moe.shared is None else MLP(dim, moe.shared)
+        self.out = Probe()
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits = self.router_logits(x)  # [B, T, E]
+        scores = logits.softmax(-1) if self.router.score == "softmax" else logits.sigmoid()
+        ids = self.expert_ids(self._choose(scores))  # [B, T, k]
+        weights = self.expert_weights(self._weigh(scores, ids))  # [B, T, k]
+        routed = self.experts(x, ids, weights)
+        return self.out(routed if self.shared is None else routed + self.shared(x))
+
+    def _choose(self, scores: Tensor) -> Tensor:
+        """The k best experts of each token in ascending order, which says nothing of their rank."""
+        ranked = scores if self.correction is None else scores + self.correction.float()
+        if groups := self.router.groups:
+            grouped = ranked.unflatten(-1, (groups.n, -1))  # [B, T, groups, E / groups]
+            best = grouped.topk(2, dim=-1).values.sum(-1)  # [B, T, groups]
+            kept = best.topk(groups.kept, dim=-1).indices
+            left_out = torch.ones_like(best, dtype=torch.bool).scatter(-1, kept, False)
+            ranked = grouped.masked_fill(left_out[..., None], -torch.inf).flatten(-2)
+        return ranked.topk(self.top_k, dim=-1).indices.sort(-1).values
+
+    def _weigh(self, scores: Tensor, ids: Tensor) -> Tensor:
+        weights = scores.gather(-1, ids)  # without the correction
+        if self.router.normalise:
+            weights = weights / (weights.sum(-1, keepdim=True) + 1e-20)
+        return weights * self.router.scale
+
+
+class RouterLogits(Linear):
+    """x Wᵀ + b in float32: [B, T, E]."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        bias = None if self.bias is None else self.bias.float()
+        return F.linear(x.float(), self.weight.float(), bias)
+
+
+class Experts(Probe):
+    """Each token's sum of weight · down(gated(gate(x), up(x))) over its experts, formed in float32."""
+
+    def __init__(self, dim: int, moe: spec.MoE) -> None:
+        super().__init__()
+        E, ffn_dim = moe.n_experts, moe.ffn_dim
+        self.activation = moe.activation
+        self.gate = empty(E, ffn_dim, dim)
+        self.up = empty(E, ffn_dim, dim)
+        self.down = empty(E, dim, ffn_dim)
+        self.gate_bias = empty(E, ffn_dim) if moe.bias else None
+        self.up_bias = empty(E, ffn_dim) if moe.bias else None
+        self.down_bias = empty(E, dim) if moe.bias else None
+
+    def forward(self, x: Tensor, ids: Tensor, weights: Tensor) -> Tensor:  # type: ignore[override]
+        k = ids.shape[-1]
+        rows = x.flatten(0, 1)  # [B * T, dim]
+        total = torch.zeros_like(rows, dtype=torch.float32)
+        # Each expert multiplies all of its tokens at once: choices [B * T * k] in the order of experts.
+        chosen, order = ids.flatten().sort(stable=True)
+        experts, counts = chosen.unique_consecutive(return_counts=True)
+        for expert, mine in zip(experts.tolist(), order.split(counts.tolist()), strict=True):
+            token = mine // k
+            result = self._expert(expert, rows[token]) * weights.flatten()[mine, None]
+            total.index_add_(0, token, result.float())
+        return total.to(x.dtype).view_as(x)
+
+    def _expert(self, e: int, x: Tensor) -> Tensor:
+        """Expert e's result on rows [n, dim]."""
+        gate = F.linear(x, self.gate[e], _row(self.gate_bias, e))
+        up = F.linear(x, self.up[e], _row(self.up_bias, e))
+        return F.linear(gated(gate, up, self.activation), self.down[e], _row(self.down_bias, e))
+
+
+def gated(gate: Tensor, up: Tensor, kind: spec.Activation | spec.ClampedSwiGLU) -> Tensor:
+    """activation(gate) * up, or the clamped form (see `spec.ClampedSwiGLU`)."""
+    if not isinstance(kind, spec.ClampedSwiGLU):
+        return ACTIVATIONS[kind](gate) * up
+    gate, up = gate.clamp(max=kind.limit), up.clamp(-kind.limit, kind.limit)
+    return (up + 1) * gate * torch.sigmoid(kind.alpha * gate)
+
+
+def _row(bias: Tensor | None, e: int) -> Tensor | None:
+    return None if bias is None else bias[e]
