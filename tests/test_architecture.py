@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[1]
 REFERENCE = {"transformers", "tokenizers", "accelerate", "sentencepiece", "tiktoken"}
 OTHER_ENGINES = {"vllm"}
 UNSAFE_MODULES = {"pickle", "cloudpickle", "dill", "joblib", "marshal", "shelve"}
-FORWARD_PASS = r"engine/(decoder|layers|attention|rope|probe)\.py|engine/(backends|cache)/.*"
+FORWARD_PASS = r"engine/(decoder|layers|moe|attention|rope|probe)\.py|engine/(backends|cache)/.*"
 MODEL_NAMES = re.compile(
     r"llama|mistral|mixtral|qwen|gemma|gpt|phi_?\d|olmo|smol|granite|deepseek", re.IGNORECASE
 )
