@@ -10,8 +10,9 @@ CACHE: tuple[Mutant, ...] = (
         "writes each step's keys one slot too early",
         "huggingface/transformers#37574",
         "cache/contiguous.py",
-        "self.keys[:, :, start:stop] = k",
-        "self.keys[:, :, max(start - 1, 0) : max(start - 1, 0) + stop - start] = k",
+        "held[:, :, start:stop] = tokens",
+        'at = start - (start > 0 and held is self.room["k"]); '
+        "held[:, :, at : at + stop - start] = tokens",
         "cache.k",
     ),
     fault(
@@ -19,8 +20,8 @@ CACHE: tuple[Mutant, ...] = (
         "stores the keys as values",
         "huggingface/transformers#43082",
         "cache/contiguous.py",
-        "self.values[:, :, start:stop] = v",
-        "self.values[:, :, start:stop] = k",
+        "zip(self.room.values(), new, strict=True)",
+        "zip(self.room.values(), (new[0], new[0]), strict=True)",
         "cache.v",
     ),
     fault(
@@ -28,8 +29,8 @@ CACHE: tuple[Mutant, ...] = (
         "writes every step over the first slots",
         "ggml-org/llama.cpp#27148",
         "cache/contiguous.py",
-        "        self.length = stop\n        return self.k(",
-        "        self.length = start\n        return self.k(",
+        "        self.length = stop\n        for held",
+        "        self.length = start\n        for held",
         "cache.k cache.v",
     ),
     fault(
@@ -46,8 +47,8 @@ CACHE: tuple[Mutant, ...] = (
         "gives the whole of its room, slots included that hold nothing yet",
         "huggingface/transformers#43082",
         "cache/contiguous.py",
-        "self.k(self.keys[:, :, :stop])",
-        "self.k(self.keys)",
+        "(held[:, :, :stop])",
+        '(held if name == "k" else held[:, :, :stop])',
         "cache.k",
     ),
     fault(
@@ -55,8 +56,8 @@ CACHE: tuple[Mutant, ...] = (
         "keeps the values of chunks and none of single tokens",
         "GeeeekExplorer/nano-vllm#213",
         "cache/contiguous.py",
-        "self.values[:, :, start:stop] = v",
-        "self.values[:, :, start:stop] = v if v.shape[2] > 1 else 0",
+        "held[:, :, start:stop] = tokens",
+        'held[:, :, start:stop] = tokens if held is self.room["k"] or tokens.shape[2] > 1 else 0',
         "cache.v",
     ),
     fault(
@@ -64,8 +65,8 @@ CACHE: tuple[Mutant, ...] = (
         "keeps keys in half precision, whatever the run's",
         "huggingface/trl#4770",
         "cache/contiguous.py",
-        "self.keys[:, :, start:stop] = k",
-        "self.keys[:, :, start:stop] = k.bfloat16()",
+        "held[:, :, start:stop] = tokens",
+        'held[:, :, start:stop] = tokens.bfloat16() if held is self.room["k"] else tokens',
         "cache.k",
     ),
     fault(
@@ -73,8 +74,9 @@ CACHE: tuple[Mutant, ...] = (
         "stores the last token of a chunk in the place of its first one, too",
         "mistralai/mistral-inference#88",
         "cache/contiguous.py",
-        "self.values[:, :, start:stop] = v",
-        "self.values[:, :, start:stop] = v; self.values[:, :, start : start + 1] = v[:, :, -1:]",
+        "held[:, :, start:stop] = tokens",
+        'held[:, :, start:stop] = tokens if held is self.room["k"] else '
+        "torch.cat((tokens[:, :, -1:], tokens[:, :, 1:]), dim=2)",
         "cache.v",
     ),
     fault(
@@ -82,9 +84,9 @@ CACHE: tuple[Mutant, ...] = (
         "wraps around one token before its room is full",
         "ml-explore/mlx-examples#1093",
         "cache/contiguous.py",
-        "self.keys[:, :, start:stop] = k",
-        "self.keys[:, :, start:stop] = k; "
-        "self.keys[:, :, :1] = k[:, :, -1:] if stop >= self.keys.shape[2] else self.keys[:, :, :1]",
+        "held[:, :, start:stop] = tokens",
+        'at = 0 if held is self.room["k"] and stop >= held.shape[2] else stop - 1; '
+        "held[:, :, start:stop] = tokens; held[:, :, at : at + 1] = tokens[:, :, -1:]",
         "cache.k",
     ),
     fault(
@@ -92,8 +94,8 @@ CACHE: tuple[Mutant, ...] = (
         "writes value heads in the reverse order",
         "apple/axlearn#842",
         "cache/contiguous.py",
-        "self.values[:, :, start:stop] = v",
-        "self.values[:, :, start:stop] = v.flip(1)",
+        "held[:, :, start:stop] = tokens",
+        'held[:, :, start:stop] = tokens if held is self.room["k"] else tokens.flip(1)',
         "cache.v",
     ),
     fault(

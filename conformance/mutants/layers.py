@@ -12,8 +12,8 @@ LAYERS: tuple[Mutant, ...] = (
         "forgets the residual around attention",
         "Vaswani et al. 2017, section 3.1",
         "decoder.py",
-        "self.after_attn(x + self.attn(",
-        "self.after_attn(self.attn(",
+        "self.after_attn(x + self.post_attn_norm(",
+        "self.after_attn(self.post_attn_norm(",
         "after_attn",
     ),
     fault(
@@ -21,8 +21,8 @@ LAYERS: tuple[Mutant, ...] = (
         "forgets the residual around the feed-forward",
         "Vaswani et al. 2017, section 3.1",
         "decoder.py",
-        "self.out(x + self.mlp(",
-        "self.out(self.mlp(",
+        "self.out(x + self.post_mlp_norm(",
+        "self.out(self.post_mlp_norm(",
         "out",
     ),
     fault(
@@ -39,8 +39,8 @@ LAYERS: tuple[Mutant, ...] = (
         "takes gelu for silu",
         "Gemma's definition in transformers",
         "layers.py",
-        "F.silu(self.gate(x)) * self.up(x)",
-        "F.gelu(self.gate(x)) * self.up(x)",
+        '"silu": F.silu,',
+        '"silu": F.gelu,',
         "mlp.act",
     ),
     fault(
@@ -48,8 +48,8 @@ LAYERS: tuple[Mutant, ...] = (
         "clamps the gate at 7, as gpt-oss does",
         "gpt-oss' definition in transformers",
         "layers.py",
-        "F.silu(self.gate(x)) * self.up(x)",
-        "F.silu(self.gate(x).clamp(max=7.0)) * self.up(x)",
+        "self.activation(self.gate(x)) * self.up(x)",
+        "self.activation(self.gate(x).clamp(max=7.0)) * self.up(x)",
         "mlp.act",
         cases="llama-tied",
     ),
@@ -58,8 +58,8 @@ LAYERS: tuple[Mutant, ...] = (
         "clamps the up projection at 7 either way, as gpt-oss does",
         "gpt-oss' definition in transformers",
         "layers.py",
-        "F.silu(self.gate(x)) * self.up(x)",
-        "F.silu(self.gate(x)) * self.up(x).clamp(-7.0, 7.0)",
+        "self.activation(self.gate(x)) * self.up(x)",
+        "self.activation(self.gate(x)) * self.up(x).clamp(-7.0, 7.0)",
         "mlp.act",
         cases="llama-tied",
     ),
@@ -68,8 +68,8 @@ LAYERS: tuple[Mutant, ...] = (
         "activates the up projection instead of the gate",
         "Shazeer 2020, SwiGLU",
         "layers.py",
-        "F.silu(self.gate(x)) * self.up(x)",
-        "self.gate(x) * F.silu(self.up(x))",
+        "self.activation(self.gate(x)) * self.up(x)",
+        "self.gate(x) * self.activation(self.up(x))",
         "mlp.act",
     ),
     fault(
@@ -86,8 +86,8 @@ LAYERS: tuple[Mutant, ...] = (
         "multiplies embeddings by the root of the width, as Gemma does",
         "Gemma's definition in transformers",
         "layers.py",
-        "return F.embedding(ids, self.weight)",
-        "return F.embedding(ids, self.weight) * self.weight.shape[1] ** 0.5",
+        "self.scale(F.embedding(ids, self.weight))",
+        "F.embedding(ids, self.weight) * self.weight.shape[1] ** 0.5",
         "embed",
     ),
     fault(
@@ -159,8 +159,8 @@ LAYERS: tuple[Mutant, ...] = (
         "adds attention to the normed stream instead of the stream",
         "Xiong et al. 2020, pre-norm against post-norm",
         "decoder.py",
-        "self.after_attn(x + self.attn(self.pre_attn_norm(x), step, cache))",
-        "self.after_attn((n := self.pre_attn_norm(x)) + self.attn(n, step, cache))",
+        "x + self.post_attn_norm(self.attn(self.pre_attn_norm(x), step, cache))",
+        "(n := self.pre_attn_norm(x)) + self.post_attn_norm(self.attn(n, step, cache))",
         "after_attn",
     ),
     fault(
@@ -168,10 +168,10 @@ LAYERS: tuple[Mutant, ...] = (
         "feeds the block's input to the feed-forward, as GPT-J does",
         "Wang and Komatsuzaki 2021, GPT-J",
         "decoder.py",
-        "x = self.after_attn(x + self.attn(self.pre_attn_norm(x), step, cache))\n"
-        "        return self.out(x + self.mlp(self.pre_mlp_norm(x)))",
-        "a = self.after_attn(x + self.attn(self.pre_attn_norm(x), step, cache))\n"
-        "        return self.out(a + self.mlp(self.pre_mlp_norm(x)))",
+        "x = self.after_attn(x + self.post_attn_norm(self.attn(self.pre_attn_norm(x), step, cache)))\n"
+        "        return self.out(x + self.post_mlp_norm(self.mlp(self.pre_mlp_norm(x))))",
+        "a = self.after_attn(x + self.post_attn_norm(self.attn(self.pre_attn_norm(x), step, cache)))\n"
+        "        return self.out(a + self.post_mlp_norm(self.mlp(self.pre_mlp_norm(x))))",
         "pre_mlp_norm",
     ),
     fault(
@@ -179,10 +179,10 @@ LAYERS: tuple[Mutant, ...] = (
         "adds the feed-forward to the block's input and loses attention's part",
         "Vaswani et al. 2017, section 3.1",
         "decoder.py",
-        "x = self.after_attn(x + self.attn(self.pre_attn_norm(x), step, cache))\n"
-        "        return self.out(x + self.mlp(self.pre_mlp_norm(x)))",
-        "a = self.after_attn(x + self.attn(self.pre_attn_norm(x), step, cache))\n"
-        "        return self.out(x + self.mlp(self.pre_mlp_norm(a)))",
+        "x = self.after_attn(x + self.post_attn_norm(self.attn(self.pre_attn_norm(x), step, cache)))\n"
+        "        return self.out(x + self.post_mlp_norm(self.mlp(self.pre_mlp_norm(x))))",
+        "a = self.after_attn(x + self.post_attn_norm(self.attn(self.pre_attn_norm(x), step, cache)))\n"
+        "        return self.out(x + self.post_mlp_norm(self.mlp(self.pre_mlp_norm(a))))",
         "out",
     ),
     fault(
@@ -208,8 +208,8 @@ LAYERS: tuple[Mutant, ...] = (
         "activates the product of gate and up",
         "Shazeer 2020, SwiGLU",
         "layers.py",
-        "F.silu(self.gate(x)) * self.up(x)",
-        "F.silu(self.gate(x) * self.up(x))",
+        "self.activation(self.gate(x)) * self.up(x)",
+        "self.activation(self.gate(x) * self.up(x))",
         "mlp.act",
     ),
     fault(
@@ -217,7 +217,7 @@ LAYERS: tuple[Mutant, ...] = (
         "gates by the sigmoid alone, as the first gated units did",
         "Dauphin et al. 2017, GLU",
         "layers.py",
-        "F.silu(self.gate(x)) * self.up(x)",
+        "self.activation(self.gate(x)) * self.up(x)",
         "self.gate(x).sigmoid() * self.up(x)",
         "mlp.act",
     ),
@@ -226,8 +226,8 @@ LAYERS: tuple[Mutant, ...] = (
         "leaves the up projection out",
         "Shazeer 2020, SwiGLU",
         "layers.py",
-        "F.silu(self.gate(x)) * self.up(x)",
-        "F.silu(self.gate(x))",
+        "self.activation(self.gate(x)) * self.up(x)",
+        "self.activation(self.gate(x))",
         "mlp.up mlp.act",
     ),
     fault(
@@ -235,8 +235,8 @@ LAYERS: tuple[Mutant, ...] = (
         "starts the table at id 1 and takes the row before",
         "vllm-project/vllm#340",
         "layers.py",
-        "return F.embedding(ids, self.weight)",
-        "return F.embedding(ids, self.weight.roll(1, 0))",
+        "self.scale(F.embedding(ids, self.weight))",
+        "self.scale(F.embedding(ids, self.weight.roll(1, 0)))",
         "embed",
     ),
     fault(

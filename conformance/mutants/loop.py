@@ -57,8 +57,8 @@ LOOP: tuple[Mutant, ...] = (
         "gives every chunk of a long prompt an empty cache",
         "huggingface/transformers#43082",
         "generate/engine.py",
-        "logits = self.decoder(chunk, cache, last_only=True)",
-        "logits = self.decoder(chunk, self.new_cache(len(ids)), last_only=True)",
+        "self.decoder(chunk, cache, last_only=True",
+        "self.decoder(chunk, self.new_cache(len(ids)), last_only=True",
         "generate",
         family="long",
     ),
@@ -96,8 +96,9 @@ LOOP: tuple[Mutant, ...] = (
         "feeds the prompt's last token again before the first step",
         "GeeeekExplorer/nano-vllm#213",
         "generate/engine.py",
-        "        logits = self.prefill(ids, cache)\n",
-        "        self.prefill(ids, cache)\n        logits = self.decode(ids[-1], cache)\n",
+        "seen = list(ids)\n        logits = self.prefill(seen, cache)\n",
+        "seen = list(ids)\n        self.prefill(seen, cache)\n"
+        "        logits = self.decode(ids[-1], cache)\n",
         "generate",
     ),
 )

@@ -15,13 +15,23 @@ _ENDS = """\
 _STEP = """\
             token = sampler(logits)
             yield token, _logprob(logits, token, params.logprobs)
+            seen.append(token)
             if n + 1 < n_max:
-                logits = self.decode(token, cache)
+                if len(seen) - 1 in self.spec.turning_points:
+                    cache.clear()
+                    logits = self.prefill(seen, cache)
+                else:
+                    logits = self.decode(token, cache)
 """
 _LATE_STEP = """\
             token = sampler(logits)
+            seen.append(token)
             if n + 1 < n_max:
-                logits = self.decode(token, cache)
+                if len(seen) - 1 in self.spec.turning_points:
+                    cache.clear()
+                    logits = self.prefill(seen, cache)
+                else:
+                    logits = self.decode(token, cache)
             yield token, _logprob(logits, token, params.logprobs)
 """
 
