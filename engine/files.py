@@ -12,6 +12,7 @@ from typing import Any
 
 from engine.errors import ModelFileError
 
+SHOWN = 3  # entries of a long list that are said
 # The escape of half a pair of surrogates; both halves together stand for a character.
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
@@ -64,7 +65,7 @@ def _garbage_left_alone() -> Iterator[None]:
             gc.enable()
 
 
-def few(items: Sequence[str], shown: int = 3) -> str:
+def few(items: Sequence[str]) -> str:
     """`a, b, c and 21 more`."""
-    more = len(items) - shown
-    return ", ".join(items[:shown]) + (f" and {more} more" if more > 0 else "")
+    more = len(items) - SHOWN
+    return ", ".join(items[:SHOWN]) + (f" and {more} more" if more > 0 else "")

@@ -44,7 +44,7 @@ class Checkpoint:
 
     def read(self, name: str, dtype: torch.dtype = torch.float32) -> torch.Tensor:
         """One tensor in `dtype`, rounded once from its stored values; a checkpoint may mix dtypes."""
-        return self.source.read(name, dtype)
+        return self.source.stored(name, dtype, kept=True).to(dtype)
 
 
 def open_checkpoint(path: str | Path) -> Checkpoint:

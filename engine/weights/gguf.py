@@ -41,10 +41,14 @@ class GGUFTensors:
             for name, tensor in file.tensors.items()
         }
 
-    def read(self, name: str, dtype: torch.dtype) -> torch.Tensor:
+    def stored(self, name: str, dtype: torch.dtype, *, kept: bool) -> torch.Tensor:
         tensor = self._file.tensors[name]
         if plain := _PLAIN.get(tensor.type_name):
-            return torch.from_numpy(tensor.data).view(plain).view(tensor.shape).to(dtype)
+            mapped = torch.from_numpy(tensor.data).view(plain).view(tensor.shape)
+            converted = mapped.to(dtype)
+            if converted is not mapped:
+                self._file.release()
+            return converted
         return self._decode(tensor, dtype)
 
     def _decode(self, tensor: GGUFTensor, dtype: torch.dtype) -> torch.Tensor:

@@ -19,14 +19,15 @@ from engine.weights.tensors import StoredTensor
 
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
-# The dtypes a parameter may be stored in. Anything else (integers, 8-bit floats) needs scales that
-# this reader does not apply.
+# The dtypes a parameter may be stored in. Anything else (integers, 8-bit floats) needs scales, which
+# microscaled numbers, read as uint8, alone have.
 _FLOATS = {
     "F64": torch.float64,
     "F32": torch.float32,
     "F16": torch.float16,
     "BF16": torch.bfloat16,
 }
+_DTYPES = {**_FLOATS, "U8": torch.uint8}
 
 
 class SafetensorsFolder:
@@ -45,29 +46,29 @@ class SafetensorsFolder:
             name: self._describe(name, file) for name, file in sorted(located.items())
         }
 
-    def read(self, name: str, dtype: torch.dtype) -> torch.Tensor:
-        stored = self.tensors[name]
-        if stored.dtype not in _FLOATS:
+    def stored(self, name: str, dtype: torch.dtype, *, kept: bool) -> torch.Tensor:
+        held = self.tensors[name]
+        is_dtype = _DTYPES.get(held.dtype) == dtype
+        if not is_dtype and dtype == torch.uint8:
+            raise ModelFileError(f"{held.file}: {name} is stored as {held.dtype}, not as U8")
+        if not is_dtype and held.dtype not in _FLOATS:
             raise ModelFileError(
-                f"{stored.file}: {name} is stored as {stored.dtype}; parameters are read from "
+                f"{held.file}: {name} is stored as {held.dtype}; parameters are read from "
                 f"{', '.join(_FLOATS)} only"
             )
         try:
-            if _FLOATS[stored.dtype] == dtype:
-                tensor: torch.Tensor = self._files[stored.file].get_tensor(name)
-                return tensor
-            # A mapping of its own, which is given back, so that converting a large file does not
-            # pile up all of its pages beside the result.
-            with safe_open(stored.file, framework="pt") as passing:
-                tensor = passing.get_tensor(name)
-                return tensor.to(dtype)
+            # A mapping of its own, which is given back with the tensor, so that converting a large
+            # file does not pile up all of its pages beside the result.
+            file = self._files[held.file] if kept and is_dtype else _opened(held.file)
+            tensor: torch.Tensor = file.get_tensor(name)
         except (SafetensorError, OSError, RuntimeError) as error:
-            raise _damaged(stored.file, error) from error
+            raise _damaged(held.file, error) from error
+        return tensor
 
     def _names(self, file: Path) -> list[str]:
         """Opens a file (checking its header against its size) and lists its tensors."""
         try:
-            self._files[file] = safe_open(file, framework="pt")
+            self._files[file] = _opened(file)
             names: list[str] = list(self._files[file].keys())
         except (SafetensorError, OSError, RuntimeError, ValueError) as error:
             raise _damaged(file, error) from error
@@ -77,7 +78,7 @@ class SafetensorsFolder:
         piece = self._files[file].get_slice(name)
         shape = tuple(piece.get_shape())
         dtype = str(piece.get_dtype())
-        width = _FLOATS[dtype].itemsize if dtype in _FLOATS else 1
+        width = _DTYPES[dtype].itemsize if dtype in _DTYPES else 1
         return StoredTensor(shape, dtype, torch.Size(shape).numel() * width, file)
 
     def _sharded(self, folder: Path, index: Path) -> dict[str, Path]:
@@ -112,6 +113,10 @@ class SafetensorsFolder:
                     + _whereabouts(weight_map.get(stale[0]))
                 )
         return {name: folder / shard for name, shard in weight_map.items()}
+
+
+def _opened(file: Path) -> Any:
+    return safe_open(file, framework="pt")
 
 
 def _whereabouts(shard: str | None) -> str:

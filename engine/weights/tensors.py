@@ -23,12 +23,23 @@ class StoredTensor:
     file: Path
 
 
+class Stored(Protocol):
+    """Reads one tensor: `TensorSource.stored`."""
+
+    def __call__(self, name: str, dtype: torch.dtype, *, kept: bool) -> torch.Tensor: ...
+
+
 class TensorSource(Protocol):
     """Named tensors of one checkpoint, whatever its format."""
 
     @property
     def tensors(self) -> Mapping[str, StoredTensor]: ...
 
-    def read(self, name: str, dtype: torch.dtype) -> torch.Tensor:
-        """The tensor on the CPU in `dtype`; mapped, not copied, where the file has that dtype."""
+    def stored(self, name: str, dtype: torch.dtype, *, kept: bool) -> torch.Tensor:
+        """The tensor on the CPU, in its own floating-point dtype or in `dtype`.
+
+        uint8 is given where it is asked for, and integers are not otherwise. What has the dtype asked
+        for is mapped, not copied. The memory of the pages read goes with the tensor, unless it is
+        `kept` and needs no conversion.
+        """
         ...

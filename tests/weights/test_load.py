@@ -11,7 +11,6 @@ from engine.backends import backend
 from engine.decoder import Decoder
 from engine.errors import LockstepError, ModelFileError
 from engine.weights import load_parameters, open_checkpoint
-from engine.weights.load import deinterleave
 from tests.weights import tiny
 
 EMBED, HEAD = "model.embed_tokens.weight", "lm_head.weight"
@@ -191,20 +190,3 @@ def test_a_tensor_that_has_the_dtype_already_is_mapped_not_copied(tmp_path: Path
         out.seek(at)
         out.write(new)
     assert torch.equal(decoder.logits.weight, held[HEAD] * 2)
-
-
-# -- deinterleave --------------------------------------------------------------------------------
-
-
-def test_deinterleave_undoes_pairs_head_by_head() -> None:
-    """Two heads of six rows: a0 b0 a1 b1 a2 b2 of each become a0 a1 a2 b0 b1 b2."""
-    rows = torch.tensor([[0], [3], [1], [4], [2], [5], [10], [13], [11], [14], [12], [15]])
-    want = [0, 1, 2, 3, 4, 5, 10, 11, 12, 13, 14, 15]
-    assert deinterleave(rows, heads=2).flatten().tolist() == want
-    assert deinterleave(rows.flatten(), heads=2).tolist() == want  # a bias
-
-
-@pytest.mark.parametrize("heads", [tiny.HEADS, tiny.KV_HEADS])
-def test_deinterleave_is_the_inverse_of_interleaving_by_hand(heads: int) -> None:
-    rows = torch.randn(heads * tiny.HEAD_DIM, 5)
-    assert torch.equal(deinterleave(tiny.interleaved(rows, heads), heads), rows)
