@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 import torch
@@ -21,7 +21,7 @@ from engine.cache import ContiguousCache
 from engine.decoder import Decoder
 from engine.families import read_spec
 from engine.families.family import Rename, Tie
-from engine.families.llama import layout
+from engine.spec import ModelSpec
 
 
 def examples(n: int) -> settings:
@@ -57,6 +57,7 @@ CASE_IDS = [i * 7 % 50 for i in range(24)]
 
 
 Draw = Callable[[str, Sequence[int], torch.Generator], Tensor]
+Module = TypeVar("Module", bound=nn.Module)
 
 
 def random_tensor(name: str, shape: Sequence[int], rng: torch.Generator) -> Tensor:
@@ -83,23 +84,34 @@ def case_draw(spread: float) -> Draw:
     return draw
 
 
+def filled(module: Module, seed: int = 0, draw: Draw = random_tensor) -> Module:
+    """The module with all of its parameters drawn, in their order."""
+    rng = torch.Generator().manual_seed(seed)
+    for name, parameter in list(module.named_parameters()):
+        owner, _, leaf = name.rpartition(".")
+        values = draw(name, parameter.shape, rng)
+        setattr(module.get_submodule(owner), leaf, nn.Parameter(values, requires_grad=False))
+    return module.eval()
+
+
+def decoder_of(
+    spec: ModelSpec, backend_name: str = "eager", seed: int = 0, draw: Draw = random_tensor
+) -> Decoder:
+    """A decoder of that shape; the same weights for every backend."""
+    made = filled(Decoder(spec, backend(backend_name, spec)), seed, draw)
+    if spec.tied_head:
+        made.logits.weight = made.embed.weight
+    return made
+
+
 def decoder(
     config: Mapping[str, Any],
     backend_name: str = "eager",
     seed: int = 0,
     draw: Draw = random_tensor,
 ) -> Decoder:
-    """A decoder of the shape of `config`; the same weights for every backend."""
-    rng = torch.Generator().manual_seed(seed)
-    _, spec = read_spec(config)
-    made = Decoder(spec, backend(backend_name, spec)).eval()
-    for name, parameter in list(made.named_parameters()):
-        owner, _, leaf = name.rpartition(".")
-        values = draw(name, parameter.shape, rng)
-        setattr(made.get_submodule(owner), leaf, nn.Parameter(values, requires_grad=False))
-    if spec.tied_head:
-        made.logits.weight = made.embed.weight
-    return made
+    """A decoder of the shape of `config`."""
+    return decoder_of(read_spec(config)[1], backend_name, seed, draw)
 
 
 @torch.inference_mode()
@@ -120,8 +132,8 @@ def logits(
 
 def _tensors(config: Mapping[str, Any], seed: int, draw: Draw) -> Iterator[tuple[str, Tensor]]:
     rng = torch.Generator().manual_seed(seed)
-    _, spec = read_spec(config)
-    verbs = layout(spec).verbs
+    family, spec = read_spec(config)
+    verbs = family.layout(spec).verbs
     for name, parameter in Decoder(spec, backend("sdpa", spec)).named_parameters():
         if name == "logits.weight" and spec.tied_head:
             continue
