@@ -93,9 +93,10 @@ class _Names:
     def _whole(self, source: str, layer: re.Match[str] | None) -> str:
         if layer:
             source = source.replace("{i}", layer[1])
-        prefixed = self.prefix + source
-        # A head stands outside of what the prefix names.
-        return source if source in self.tensors and prefixed not in self.tensors else prefixed
+        # A head may stand outside of what the others' prefix names.
+        prefixes = (self.prefix, *self.layout.prefixes, "")
+        found = (prefix + source for prefix in prefixes if prefix + source in self.tensors)
+        return next(found, self.prefix + source)
 
     def _share(self, verb: Verb) -> float:
         there = [source in self.tensors for source in sources(verb)]
