@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from engine.families.config import Config
 from engine.spec import ModelSpec
@@ -81,7 +82,10 @@ class Microscaled:
 
 @dataclass(frozen=True)
 class Either:
-    """The first of several whose tensors the checkpoint has: layouts change with a library's age."""
+    """The first of several whose tensors the checkpoint has: layouts change with a library's age.
+
+    Each layer decides for itself; where none is whole, it is that of which most is there.
+    """
 
     options: tuple[Verb, ...]
 
@@ -105,7 +109,8 @@ Verb = Rename | Transpose | Split | Deinterleave | Stack | Add | Microscaled | E
 class Layout:
     """The verbs by parameter name, and patterns (`fnmatch`) of tensors that hold no parameter.
 
-    A checkpoint writes all its names behind one of `prefixes`, the first that leads to a tensor.
+    A checkpoint writes its names behind one of `prefixes`, that which leads to most tensors; a tensor
+    that is not there, a head mostly, is looked for behind the others.
     """
 
     verbs: Mapping[str, Verb]
@@ -113,17 +118,24 @@ class Layout:
     prefixes: tuple[str, ...] = ("",)
 
 
+def _nothing(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {}
+
+
 @dataclass(frozen=True)
 class GGUFNames:
     """How a family is written in GGUF: metadata keys (without `arch.`) to config.json's keys.
 
-    `present` names config keys that no metadata declares: true where the file has that tensor.
+    `architecture` is its name there. `present` names config keys that no metadata declares: true where
+    the file has that tensor. `implied` gives those that no file says, from the config read so far.
     """
 
+    architecture: str
     keys: Mapping[str, str]
-    present: Mapping[str, str]
     ignored: frozenset[str]
     layout: Callable[[ModelSpec], Layout]
+    present: Mapping[str, str] = field(default_factory=dict)
+    implied: Callable[[Mapping[str, Any]], Mapping[str, Any]] = _nothing
 
 
 @dataclass(frozen=True)

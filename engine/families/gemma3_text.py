@@ -6,7 +6,7 @@ Source: transformers 5 (`models/gemma3`).
 from dataclasses import replace
 from functools import partial
 
-from engine.families import common
+from engine.families import common, gguf
 from engine.families.config import Config
 from engine.families.family import Family
 from engine.families.rope import read_rope
@@ -90,5 +90,6 @@ FAMILY = Family(
     # says, and writes the pattern that it was given beside the layer_types that it made of it.
     ignored=frozenset({"hidden_act", "attn_logit_softcapping", "_sliding_window_pattern"}),
     layout=partial(common.layout, multimodal=True),
+    gguf=gguf.GEMMA3,
     multimodal={"gemma3": "Gemma3ForConditionalGeneration"},
 )

@@ -3,7 +3,7 @@
 Source: transformers 5 (`models/qwen2`).
 """
 
-from engine.families import common
+from engine.families import common, gguf
 from engine.families.config import Config
 from engine.families.family import Family
 from engine.spec import LayerSpec, ModelSpec
@@ -30,4 +30,5 @@ FAMILY = Family(
     spec=spec,
     ignored=frozenset(),
     layout=common.layout,
+    gguf=gguf.QWEN2,
 )

@@ -3,7 +3,7 @@
 Source: transformers 5 (`models/qwen3`).
 """
 
-from engine.families import common
+from engine.families import common, gguf
 from engine.families.config import Config
 from engine.families.family import Family
 from engine.spec import LayerSpec, ModelSpec, QKNorm
@@ -32,4 +32,5 @@ FAMILY = Family(
     spec=spec,
     ignored=frozenset(),
     layout=common.layout,
+    gguf=gguf.QWEN3,
 )

@@ -82,10 +82,11 @@ def _open_folder(folder: Path) -> Checkpoint:
 def _open_gguf(path: Path) -> Checkpoint:
     file = open_gguf(path)
     name = architecture(file)
-    family = FAMILIES.get(name)
+    written = {family.gguf.architecture: family for family in FAMILIES.values() if family.gguf}
+    family = written.get(name)
     names = family.gguf if family else None
     if family is None or names is None:
-        known = ", ".join(name for name, known in FAMILIES.items() if known.gguf)
+        known = ", ".join(written)
         raise ModelFileError(
             f"{path}: GGUF models of the architecture {name!r} are not supported (supported: {known})"
         )

@@ -80,6 +80,17 @@ def architecture(file: GGUFFile) -> str:
     return name
 
 
+# What llama.cpp cannot do without either, the first few being whole numbers.
+_SIZES = (
+    "block_count",
+    "context_length",
+    "embedding_length",
+    "feed_forward_length",
+    "attention.head_count",
+)
+_REQUIRED = (*_SIZES, "attention.layer_norm_rms_epsilon")
+
+
 def config_of(file: GGUFFile, family: str, names: GGUFNames) -> dict[str, Any]:
     """The file's metadata as a config.json of the family would say it."""
     prefix = architecture(file) + "."
@@ -88,11 +99,25 @@ def config_of(file: GGUFFile, family: str, names: GGUFNames) -> dict[str, Any]:
         for key, value in file.metadata.items()
         if key.startswith(prefix)
     }
+    _check_required(file, prefix, given)
+    if unread := sorted(given.keys() - names.keys.keys() - names.ignored - _ROPE_KEYS):
+        raise ModelFileError(
+            f"{file.path}: {few([prefix + key for key in unread])} is not understood for the family "
+            f"{family}; ignoring it could give wrong results"
+        )
     config: dict[str, Any] = {
         "model_type": family,
         "tie_word_embeddings": "output.weight" not in file.tensors,
         **{target: tensor in file.tensors for target, tensor in names.present.items()},
     }
+    # llama.cpp's own defaults, which the family's config class in transformers does not share.
+    heads = given["attention.head_count"]
+    defaults = {
+        "attention.head_count_kv": heads,
+        "attention.key_length": given["embedding_length"] // heads,
+        "rope.freq_base": 10000.0,
+    }
+    given = {**defaults, **given}
     origin: dict[str, str] = {}
     for key, target in names.keys.items():
         if key not in given:
@@ -103,16 +128,21 @@ def config_of(file: GGUFFile, family: str, names: GGUFNames) -> dict[str, Any]:
                 f"{given[key]!r}; both say {target}"
             )
         config[target], origin[target] = given[key], key
-    if unread := sorted(given.keys() - names.keys.keys() - names.ignored - _ROPE_KEYS):
-        raise ModelFileError(
-            f"{file.path}: {few([prefix + key for key in unread])} is not understood for the family "
-            f"{family}; ignoring it could give wrong results"
-        )
     if "vocab_size" not in config and "token_embd.weight" in file.tensors:
         config["vocab_size"] = file.tensors["token_embd.weight"].shape[0]
     if scaling := _rope_scaling(file, prefix, given):
         config["rope_scaling"] = scaling
-    return config
+    return {**names.implied(config), **config}
+
+
+def _check_required(file: GGUFFile, prefix: str, given: Mapping[str, Any]) -> None:
+    if lacking := [prefix + key for key in _REQUIRED if key not in given]:
+        raise ModelFileError(f"{file.path} lacks {few(lacking)}")
+    for key in _SIZES:
+        if type(given[key]) is not int or given[key] < 1:
+            raise ModelFileError(
+                f"{file.path}: {prefix}{key} must be a whole number from 1, got {given[key]!r:.60}"
+            )
 
 
 # The last two only matter to YaRN and to whoever trained the model.

@@ -197,8 +197,14 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, np.ndarray], str]] = {
         {"rope_freqs__weight": FACTORS[:5]},
         "rope_freqs.weight has 5 entries, not 12",
     ),
-    "heads per layer": ({"llama.attention.head_count": [4, 2]}, {}, "must be of type int"),
-    "a key left out": ({"llama.embedding_length": None}, {}, "lacks hidden_size"),
+    "heads per layer": ({"llama.attention.head_count": [4, 2]}, {}, "must be a whole number"),
+    "no heads": ({"llama.attention.head_count": 0}, {}, "must be a whole number from 1, got 0"),
+    "a key left out": ({"llama.embedding_length": None}, {}, "lacks llama.embedding_length"),
+    "no eps": (
+        {"llama.attention.layer_norm_rms_epsilon": None},
+        {},
+        "lacks llama.attention.layer_norm_rms_epsilon",
+    ),
     "surplus tensor": ({}, {"blk__0__extra": FACTORS}, "no parameter for: blk.0.extra"),
     "type without decoder": (
         {},

@@ -130,7 +130,7 @@ def test_nothing_is_read_before_the_shapes_agree(tmp_path: Path) -> None:
     held = tiny.tensors()
     held["model.norm.weight"] = torch.zeros(3)
     checkpoint = open_checkpoint(tiny.save_folder(tmp_path, held))
-    decoder = Decoder(checkpoint.spec, backend("eager"))
+    decoder = Decoder(checkpoint.spec, backend("eager", checkpoint.spec))
     with pytest.raises(ModelFileError):
         load_parameters(decoder, checkpoint, "cpu", torch.float32)
     assert all(parameter.is_meta for parameter in decoder.parameters())
@@ -138,7 +138,7 @@ def test_nothing_is_read_before_the_shapes_agree(tmp_path: Path) -> None:
 
 def test_a_parameter_without_a_rule_is_an_error_that_names_it(tmp_path: Path) -> None:
     checkpoint = open_checkpoint(tiny.save_folder(tmp_path, tiny.tensors()))
-    decoder = Decoder(checkpoint.spec, backend("eager"))
+    decoder = Decoder(checkpoint.spec, backend("eager", checkpoint.spec))
     decoder.layers[0].extra = torch.nn.Parameter(torch.zeros(1))
     with pytest.raises(LockstepError, match=r"no rule for the parameter layers\.0\.extra"):
         load_parameters(decoder, checkpoint, "cpu", torch.float32)

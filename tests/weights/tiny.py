@@ -124,7 +124,7 @@ def write_index(folder: Path, weight_map: Any) -> None:
 
 def load(path: Path, dtype: torch.dtype = torch.float32) -> Decoder:
     checkpoint = open_checkpoint(path)
-    decoder = Decoder(checkpoint.spec, backend("eager"))
+    decoder = Decoder(checkpoint.spec, backend("eager", checkpoint.spec))
     load_parameters(decoder, checkpoint, "cpu", dtype)
     return decoder
 
