@@ -19,8 +19,8 @@ from engine.spec import DenseMLP, GroupedQueryAttention, LayerSpec, ModelSpec, R
 from tests.engine import tiny
 
 BAD: dict[str, tuple[dict[str, Any], str]] = {
-    "no model_type": ({"model_type": None}, "model_type must be one of llama, got None"),
-    "model_type a list": ({"model_type": ["llama"]}, "model_type must be one of llama"),
+    "no model_type": ({"model_type": None}, "model_type must be one of gpt2, llama, .* got None"),
+    "model_type a list": ({"model_type": ["llama"]}, "model_type must be one of gpt2, llama"),
     "unknown model_type": ({"model_type": "mamba"}, "'mamba' is not supported .*llama"),
     "unknown class": (
         {"architectures": ["LlamaForSequenceClassification"]},
@@ -52,17 +52,20 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "more kv heads than heads": ({"num_key_value_heads": 8}, "4 query heads cannot share 8"),
     "odd head_dim": ({"head_dim": 7}, "even head_dim, got 7"),
-    "activation": ({"hidden_act": "gelu"}, "hidden_act 'gelu' is not supported for llama.*silu"),
+    "activation": ({"hidden_act": "mish"}, "hidden_act 'mish' is not supported for llama.*silu"),
     "window": ({"sliding_window": 4096}, "sliding_window is not understood for the family llama"),
     "quantised": ({"quantization_config": {"bits": 4}}, "quantization_config is not understood"),
     "two unread keys": ({"b_key": 1, "a_key": 2}, "a_key, b_key is not understood"),
-    "partial rotary": ({"partial_rotary_factor": 0.5}, "partial_rotary_factor is not understood"),
+    "partial rotary": (
+        {"partial_rotary_factor": 0.5},
+        r"partial_rotary_factor 0.5 is not supported for llama \(supported: 1.0\)",
+    ),
     "interleaved rope": ({"rope_interleaved": True}, "rope_interleaved true is not supported"),
-    "rope a number": ({"rope_scaling": 2.0}, "rope parameters must be a table, got 2.0"),
+    "rope a number": ({"rope_scaling": 2.0}, "rope_scaling must be a table, got 2.0"),
     "theta 0": ({"rope_theta": 0}, "rope_theta must be positive, got 0"),
     "unknown rope_type": (
         {"rope_scaling": {"rope_type": "spiral"}},
-        r"rope_type 'spiral' is not supported for llama \(supported: default, linear, llama3\)",
+        r"rope_type 'spiral' is not supported for llama \(supported: default, linear, dynamic, yarn",
     ),
     "rope_type a number": ({"rope_scaling": {"type": 3}}, "type must be of type str, got 3"),
     "gguf's own rope_type": ({"rope_scaling": {"rope_type": "gguf"}}, "'gguf' is not supported"),
@@ -70,6 +73,25 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
         {"rope_scaling": {"rope_type": "gguf", "divisors": ["a"]}},
         "divisors must be a list of numbers",
     ),
+    "multimodal rope": (
+        {"rope_scaling": {"type": "default", "mrope_section": [2, 1, 1]}},
+        "mrope_section is not understood",
+    ),
+    "longrope without divisors": (
+        {"rope_scaling": {"type": "longrope", "factor": 2.0, "short_factor": [1.0] * 4}},
+        "lacks long_factor",
+    ),
+    "longrope with too few": (
+        {"rope_scaling": {"type": "longrope", "short_factor": [1.0], "long_factor": [1.0]}},
+        "short_factor has 1 entries, not 4",
+    ),
+    "not causal": ({"is_causal": False}, "is_causal false is not supported for llama"),
+    "bidirectional": (
+        {"use_bidirectional_attention": True},
+        "use_bidirectional_attention true is not supported",
+    ),
+    "cross-attention": ({"add_cross_attention": True}, "add_cross_attention true is not"),
+    "layers of their own": ({"per_layer_config": {"0": {}}}, "per_layer_config is not understood"),
     "linear without factor": ({"rope_scaling": {"type": "linear"}}, "lacks factor"),
     "unread rope key": (
         {"rope_scaling": {"type": "linear", "factor": 2.0, "beta_fast": 32}},
@@ -116,9 +138,10 @@ def test_any_value_of_any_key_is_read_or_refused(key: str, value: Any) -> None:
 
 @given(value=st.dictionaries(
     st.sampled_from(["rope_type", "type", "factor", "rope_theta", "low_freq_factor", "divisors",
-                     "high_freq_factor", "original_max_position_embeddings", "other"]),
+                     "high_freq_factor", "original_max_position_embeddings", "short_factor",
+                     "long_factor", "attention_factor", "mscale", "mscale_all_dim", "other"]),
     st.none() | st.booleans() | st.integers(-2, 10**20) | st.floats() | st.lists(st.integers())
-    | st.sampled_from(["default", "linear", "llama3", "gguf", "yarn"]),
+    | st.sampled_from(["default", "linear", "dynamic", "llama3", "gguf", "yarn", "longrope"]),
 ))  # fmt: skip
 def test_any_rope_table_is_read_or_refused(value: dict[str, Any]) -> None:
     for spelling in ("rope_scaling", "rope_parameters"):
@@ -181,7 +204,7 @@ def test_every_generated_config_is_read(config: dict[str, Any]) -> None:
 
 
 ROPE = Rope(8, 10000.0)
-ATTN = GroupedQueryAttention(4, 2, 8, ROPE, qkv_bias=False, out_bias=False)
+ATTN = GroupedQueryAttention(4, 2, 8, 8**-0.5, ROPE)
 MLP = DenseMLP(48, bias=False)
 LAYER = LayerSpec(RMSNorm(1e-6), ATTN, RMSNorm(1e-6), MLP)
 
@@ -195,8 +218,8 @@ LAYER = LayerSpec(RMSNorm(1e-6), ATTN, RMSNorm(1e-6), MLP)
         (lambda: ModelSpec(50, 32, 64, (), RMSNorm(0.0), False), "at least one layer"),
         (lambda: RMSNorm(math.nan), "eps must be 0 or more, got nan"),
         (lambda: DenseMLP(0, bias=False), "ffn_dim must be positive, got 0"),
-        (lambda: GroupedQueryAttention(4, 0, 8, ROPE, False, False), "positive n_heads"),
-        (lambda: GroupedQueryAttention(4, 3, 8, ROPE, False, False), "4 query heads cannot"),
+        (lambda: GroupedQueryAttention(4, 0, 8, 1.0, ROPE), "positive n_heads"),
+        (lambda: GroupedQueryAttention(4, 3, 8, 1.0, ROPE), "4 query heads cannot"),
     ],
 )
 def test_a_spec_checks_itself(make: object, message: str) -> None:
