@@ -34,7 +34,7 @@ LLAMA_3_8B: dict[str, Any] = {
 
 
 def storages(cache: ContiguousCache) -> list[int]:
-    return [t.data_ptr() for layer in cache.layers for t in (layer.keys, layer.values)]
+    return [t.data_ptr() for layer in cache.layers for t in layer.room.values()]
 
 
 def test_it_is_written_in_place_and_never_grows() -> None:
@@ -46,7 +46,7 @@ def test_it_is_written_in_place_and_never_grows() -> None:
     tiny.logits(model, tiny.CASE_IDS, [5, 1, 1, 17], cache)
     assert storages(cache) == before
     assert cache.length == 24
-    assert {layer.keys.shape for layer in cache.layers} == {(1, 2, 24, 8)}
+    assert {t.shape for layer in cache.layers for t in layer.room.values()} == {(1, 2, 24, 8)}
 
 
 @pytest.mark.parametrize("backend", ["eager", "sdpa"])
@@ -77,7 +77,7 @@ def test_it_has_as_many_heads_as_there_are_key_value_heads() -> None:
 
 def test_the_bytes_asked_for_are_the_bytes_taken() -> None:
     cache = ContiguousCache(SPEC, 10, batch=3, dtype=torch.bfloat16)
-    taken = sum(t.nbytes for layer in cache.layers for t in (layer.keys, layer.values))
+    taken = sum(t.nbytes for layer in cache.layers for t in layer.room.values())
     assert taken == cache_bytes(SPEC, 10, 3, torch.bfloat16)
 
 
@@ -119,13 +119,13 @@ def test_slots_that_were_never_written_reach_no_output(backend: str) -> None:
     model = tiny.decoder(tiny.CASE, backend)
     cache = ContiguousCache(model.spec, 40)
     for layer in cache.layers:
-        layer.keys.fill_(torch.nan)
-        layer.values.fill_(torch.nan)
+        for held in layer.room.values():
+            held.fill_(torch.nan)
     clean = ContiguousCache(model.spec, 24)
     steps = [10, 1, 12, 1]
     poisoned = tiny.logits(model, tiny.CASE_IDS, steps, cache)
     assert torch.equal(poisoned, tiny.logits(model, tiny.CASE_IDS, steps, clean))
-    assert all(layer.keys[:, :, 24:].isnan().all() for layer in cache.layers)
+    assert all(layer.room["k"][:, :, 24:].isnan().all() for layer in cache.layers)
 
 
 def test_a_dropped_cache_is_freed_at_once() -> None:

@@ -20,8 +20,10 @@ from conformance.envelope import row_errors
 from conformance.golden import REPOSITORY_GOLDENS, Golden
 from conformance.strategies import ids, llama_configs, requests, schedules, splits
 from engine import Engine
+from engine.backends import BACKENDS, supports
 from engine.cache import ContiguousCache
 from tests.engine import tiny
+from tests.engine.zoo import ZOO
 
 ORDER = 256
 GOLDENS = sorted(path.parent.name for path in REPOSITORY_GOLDENS.glob("llama-*/manifest.json"))
@@ -71,6 +73,22 @@ def test_every_schedule_gives_the_logits_of_one_pass(
     whole = tiny.logits(tiny.decoder(config, "eager"), tokens)
     for backend in ("eager", "sdpa"):
         assert same(tiny.logits(tiny.decoder(config, backend), tokens, steps), whole)
+
+
+@pytest.mark.parametrize("kind", ZOO)
+@tiny.examples(6)
+@given(data=st.data(), seed=st.integers(0, 10**6))
+def test_every_schedule_gives_the_logits_of_one_pass_whatever_the_blocks(
+    kind: str, data: st.DataObject, seed: int
+) -> None:
+    """Windows, sinks, latents, learned positions and experts in chunks, by every kernel that fits."""
+    spec = ZOO[kind]
+    tokens = data.draw(ids(spec.vocab_size, min_size=2, max_size=14))
+    steps = data.draw(schedules(len(tokens)))
+    whole = tiny.logits(tiny.decoder_of(spec, seed=seed), tokens)
+    for name in BACKENDS:
+        if supports(name, spec):
+            assert same(tiny.logits(tiny.decoder_of(spec, name, seed), tokens, steps), whole)
 
 
 @tiny.examples(20)

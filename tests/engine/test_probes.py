@@ -12,6 +12,7 @@ from engine.cache import ContiguousCache
 from engine.decoder import Decoder
 from engine.probe import Probe, attached, probes
 from tests.engine import tiny
+from tests.engine.zoo import ZOO
 
 EAGER_ONLY = ("scores", "weights")
 
@@ -43,6 +44,56 @@ def run(model: Decoder, tap: object = None) -> Tensor:
     assert callable(tap)
     with attached(tap, ("", model), ("cache", cache)):
         return tiny.logits(model, tiny.CASE_IDS[:7], cache=cache)
+
+
+def blocks() -> dict[str, tuple[str, ...]]:
+    """A last layer's operations of every kind of block, as other engines and goldens know them."""
+    norms = ("pre_attn_norm", "pre_mlp_norm")
+    qkv, rope = ("q", "k", "v"), ("q_rope", "k_rope")
+    scored, dense = ("scores", "weights", "context", "out"), ("gate", "up", "act", "down")
+    routed = ("router_logits", "expert_ids", "expert_weights", "experts")
+    kept = ("cache.k", "cache.v")
+
+    def names(attn: tuple[str, ...], mlp: tuple[str, ...], *around: str) -> tuple[str, ...]:
+        inner = (f"attn.{n}" if "." not in n else n for n in (*attn, *scored))
+        return (*inner, *(f"mlp.{n}" for n in mlp), "after_attn", "out", *around)
+
+    plain = (*qkv, *rope, *kept)
+    latent = ("q_down", "q_norm", "q", "kv_down", "kv_norm", "k", *rope)
+    return {
+        "plain": names(plain, dense, *norms),
+        "windows": names(plain, dense, *norms, "post_attn_norm", "post_mlp_norm"),
+        "sinks": names(plain, (*routed, "out"), *norms),
+        "latent": names(
+            (*latent, "cache.latent", "cache.k_rope", "kv_up"),
+            (*routed, *(f"shared.{n}" for n in dense), "out"),
+            *norms,
+        ),
+        "learned": names((*qkv, *kept), ("up", "act", "down"), *norms),
+        "after": names((*plain, "q_norm", "k_norm"), dense, "post_attn_norm", "post_mlp_norm"),
+        "scaled": names((*qkv, *kept, "q_norm", "k_norm"), dense, *norms),
+    }
+
+
+@pytest.mark.parametrize(("kind", "block"), blocks().items(), ids=blocks())
+def test_a_block_has_the_probes_of_what_it_is_made_of(kind: str, block: tuple[str, ...]) -> None:
+    """A norm that is absent has none, and neither has a constant factor or a layer without rope."""
+    seen: list[str] = []
+
+    def look(probe: str, value: Tensor) -> Tensor:
+        seen.append(probe)
+        return value
+
+    spec = ZOO[kind]
+    model = tiny.decoder_of(spec)
+    cache = ContiguousCache(spec, 3)
+    with attached(look, ("", model), ("cache", cache)):
+        tiny.logits(model, [1, 2, 3], cache=cache)
+    last = f"layers.{spec.n_layers - 1}."
+    mine = [n.replace(last, "") for n in seen if last in n]
+    assert sorted(mine) == sorted(block)
+    assert len(set(seen)) == len(seen)
+    assert (seen[0], seen[-2:]) == ("embed", ["final_norm", "logits"])
 
 
 @pytest.mark.parametrize("backend", ["eager", "sdpa"])

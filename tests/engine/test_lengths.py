@@ -1,0 +1,115 @@
+"""Frequencies that follow the length of the sequence: prompts in chunks, the turning point, and after it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import engine.generate.engine as loop
+from engine import Engine, SamplingParams
+from tests.engine import tiny
+
+ORIGINAL = 12
+ROPES: dict[str, dict[str, Any]] = {
+    "longrope": {
+        "rope_type": "longrope",
+        "rope_theta": 100.0,
+        "short_factor": [1.0, 1.1, 1.2, 1.3],
+        "long_factor": [2.0, 3.0, 4.0, 5.0],
+        "factor": 4.0,
+        "original_max_position_embeddings": ORIGINAL,
+    },
+    "dynamic": {"rope_type": "dynamic", "rope_theta": 100.0, "factor": 4.0},
+}
+IDS = [n * 7 % 50 for n in range(20)]
+
+
+def load(folder: Path, rope: str) -> Engine:
+    """A tiny model; a dynamic rope stretches from its context on, which answers cannot exceed."""
+    config = {k: v for k, v in tiny.CASE.items() if k != "rope_theta"}
+    changed = {"rope_parameters": ROPES[rope], "max_position_embeddings": 48}
+    return Engine.load(tiny.save_folder(folder, config | changed))
+
+
+@pytest.fixture(scope="module")
+def engines(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Engine]:
+    return {rope: load(tmp_path_factory.mktemp(rope), rope) for rope in ROPES}
+
+
+@pytest.mark.parametrize("length", [ORIGINAL, ORIGINAL + 1, 20])
+@pytest.mark.parametrize("chunk", [1, 5, 7])
+def test_a_prompt_in_chunks_is_the_prompt(
+    engines: dict[str, Engine], length: int, chunk: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first chunk of a long prompt has the frequencies of long sequences already."""
+    engine, ids = engines["longrope"], IDS[:length]
+    whole = engine.logits(ids)
+    assert (engine.logits(ids, chunk) - whole).abs().max() < 1e-4
+    monkeypatch.setattr(loop, "PREFILL_CHUNK", chunk)
+    with torch.inference_mode():
+        last = engine.prefill(ids, engine.new_cache(length))
+    assert (last - whole[-1]).abs().max() < 1e-4
+
+
+def test_chunks_by_themselves_would_be_another_model(engines: dict[str, Engine]) -> None:
+    """So that the test above is known to bite: here every chunk takes the length that is there."""
+    engine = engines["longrope"]
+    chunked = tiny.logits(engine.decoder, IDS, [5, 5, 5, 5])
+    assert (chunked - engine.logits(IDS)).abs().max() > 1e-2
+
+
+@pytest.mark.parametrize("prompt", [4, ORIGINAL - 1, ORIGINAL, ORIGINAL + 1, 16])
+def test_answers_across_the_original_context_are_those_of_recomputing_everything(
+    engines: dict[str, Engine], prompt: int
+) -> None:
+    """Keys turned by the short frequencies are of no use after it, so the cache is filled again."""
+    engine = engines["longrope"]
+    done = engine.generate(IDS[:prompt], SamplingParams(max_tokens=14, ignore_eos=True, logprobs=0))
+    assert done.logprobs is not None
+    seen = list(IDS[:prompt])
+    for entry in done.logprobs:
+        row = engine.logits(seen)[-1].log_softmax(-1)
+        assert entry.token_id == int(row.argmax())
+        assert entry.logprob == pytest.approx(float(row[entry.token_id]), abs=1e-4)
+        seen.append(entry.token_id)
+
+
+def test_the_cache_is_filled_again_once_and_only_there(
+    engines: dict[str, Engine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes: list[int] = []
+    engine = engines["longrope"]
+    handle = engine.decoder.embed.register_forward_hook(
+        lambda module, args, value: sizes.append(args[0].shape[1])
+    )
+    engine.generate(IDS[:9], SamplingParams(max_tokens=8, ignore_eos=True))
+    handle.remove()
+    assert sizes == [9, 1, 1, 1, ORIGINAL + 1, 1, 1, 1]
+
+
+def test_a_dynamic_rope_takes_a_whole_prompt_s_length_in_every_chunk() -> None:
+    """Beyond the context, where Engine does not go: the decoder itself, told the length or not."""
+    config = {k: v for k, v in tiny.CASE.items() if k != "rope_theta"}
+    model = tiny.decoder(
+        config | {"rope_parameters": ROPES["dynamic"], "max_position_embeddings": 8}
+    )
+    whole = tiny.logits(model, IDS)
+    parts = torch.tensor([IDS]).split(6, dim=1)
+    results = []
+    for length in (len(IDS), None):
+        cache = loop.ContiguousCache(model.spec, len(IDS))
+        with torch.inference_mode():
+            chunks = [model(part, cache, length=length)[0] for part in parts]
+        results.append(float((torch.cat(chunks) - whole).abs().max()))
+    assert results[0] < 1e-4
+    assert results[1] > 1e-2
+
+
+def test_a_long_request_leaves_nothing_to_a_short_one(engines: dict[str, Engine]) -> None:
+    for engine in engines.values():
+        before = engine.logits(IDS[:6])
+        engine.logits(IDS)
+        assert torch.equal(engine.logits(IDS[:6]), before)
