@@ -85,7 +85,9 @@ def _yarn(rope: Rope, periods: Tensor, scaling: YarnScaling) -> Tensor:
     first, last = max(first, 0), min(last, rope.dim - 1)
     width = last - first or 0.001  # a ramp of no width is a step
     ramp = ((torch.arange(rope.dim // 2, dtype=torch.float32) - first) / width).clamp(0, 1)
-    return ramp / (scaling.factor * periods) + (1 - ramp) / periods
+    kept = 1 - ramp
+    # In transformers' order: a last bit here is a visible part of a turn at position 100,000.
+    return 1 / (scaling.factor * periods) * (1 - kept) + 1 / periods * kept
 
 
 def _stretched(theta: float, dim: int, scaling: DynamicScaling, length: int) -> Tensor:
