@@ -16,6 +16,7 @@ from engine.families.family import Either, Layout, Rename, Split, Stack, Tie, Ve
 from engine.spec import (
     Activation,
     DenseMLP,
+    DynamicScaling,
     GroupedQueryAttention,
     LayerSpec,
     ModelSpec,
@@ -167,12 +168,20 @@ def model(
     return ModelSpec(
         vocab_size=config.integer("vocab_size", vocab_size),
         dim=sizes.dim,
-        context=sizes.context,
+        context=_positions(sizes, layers),
         layers=layers,
         final_norm=final_norm,
         tied_head=config.flag("tie_word_embeddings", tied),
         **more,
     )
+
+
+def _positions(sizes: Sizes, layers: tuple[LayerSpec, ...]) -> int:
+    """The config's positions, of which a base that grows with the length makes `factor` times as many."""
+    ropes = (layer.attn.rope for layer in layers)
+    scalings = (turns.scaling for turns in ropes if turns is not None)
+    factors = (s.factor for s in scalings if isinstance(s, DynamicScaling))
+    return int(sizes.context * max(factors, default=1.0))
 
 
 # -- tensors ---------------------------------------------------------------------------------------

@@ -169,6 +169,16 @@ def test_what_is_absent_or_null_has_transformers_default() -> None:
     assert (attn.qkv_bias, attn.out_bias, spec.layers[0].mlp.bias) == (False, False, False)
 
 
+@pytest.mark.parametrize(("kind", "context"), [("dynamic", 160), ("linear", 64)])
+def test_a_base_that_grows_with_the_length_is_for_more_than_the_config_says(
+    kind: str, context: int
+) -> None:
+    """Its max_position_embeddings is where the growth begins; a linear scaling's is the stretched one."""
+    rope = {"rope_type": kind, "factor": 2.5}
+    _, spec = read_spec({**tiny.CASE, "max_position_embeddings": 64, "rope_scaling": rope})
+    assert spec.context == context
+
+
 def test_head_dim_of_the_file_wins_over_the_quotient() -> None:
     _, spec = read_spec({**tiny.CASE, "head_dim": 24})
     assert spec.layers[0].attn.head_dim == 24
