@@ -159,7 +159,7 @@ ROPE: tuple[Mutant, ...] = (
         "rope-llama3-context",
         "takes the model's context for the one it was first trained with",
         "huggingface/transformers#32330",
-        "families/config.py",
+        "families/rope.py",
         "original_context=table.integer(_ORIGINAL_CONTEXT, context)",
         "original_context=context",
         _ROPES,
