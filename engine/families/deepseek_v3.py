@@ -25,6 +25,7 @@ def spec(config: Config) -> ModelSpec:
     for key, only in _ONLY.items():
         config.must_be(key, only)
     rope_dim = config.integer("qk_rope_head_dim", 64)
+    config.must_be("head_dim", rope_dim)
     sizes = common.read_sizes(config, context=4096, head_dim=rope_dim)
     config.must_be("num_key_value_heads", sizes.n_heads)
     norm = common.rms_norm(config)
@@ -46,12 +47,8 @@ _ONLY = {"moe_layer_freq": 1, "scoring_func": "sigmoid", "topk_method": "noaux_t
 
 def _attention(config: Config, sizes: common.Sizes, rope_dim: int) -> LatentAttention:
     table = rope_table(config)
-    rope = read_rope(
-        table,
-        sizes.head_dim,
-        sizes.context,
-        interleaved=config.flag("rope_interleave", True),
-    )
+    interleaved = config.flag("rope_interleave", True)
+    rope = read_rope(table, rope_dim, sizes.context, interleaved=interleaved)
     nope_dim = config.integer("qk_nope_head_dim", 128)
     scale = (nope_dim + rope_dim) ** -0.5
     mscale = table.number("mscale_all_dim", 0.0)
