@@ -18,6 +18,7 @@ from engine.backends import backend as backend_named
 from engine.cache import ContiguousCache
 from engine.decoder import Decoder
 from engine.errors import ModelFileError, RequestError
+from engine.families import text_config
 from engine.generate.answer import AnswerText, Completion, Piece, TokenLogprob
 from engine.generate.params import SamplingParams
 from engine.generate.sample import Sampler
@@ -89,7 +90,9 @@ class Engine:
         """Every end token that generation_config, config or the tokenizer names."""
         checkpoint = self.checkpoint
         ids = _end_ids(checkpoint.generation_config or {}, f"{checkpoint.path}, generation config")
-        ids |= _end_ids(checkpoint.config, f"{checkpoint.path}, config")
+        # A multimodal config names them outside of the text model's part, in it, or in both.
+        for config in (checkpoint.config, text_config(checkpoint.config)):
+            ids |= _end_ids(config, f"{checkpoint.path}, config")
         return ids | frozenset(self.tokenizer.eos_ids if self.has_tokenizer else ())
 
     def new_cache(self, capacity: int, batch: int = 1) -> ContiguousCache:
