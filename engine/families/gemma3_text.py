@@ -76,6 +76,8 @@ def _ropes(config: Config, sizes: common.Sizes) -> tuple[Rope, Rope]:
         },
     )
     nested.finish(frozenset(), where="the rope parameters of config.json")
+    for table in tables:
+        table.pop("truncate", None)  # transformers looks for it beside the two, where none is
     whole, local = (
         read_rope(Config(table, config.family), sizes.head_dim, sizes.context) for table in tables
     )
