@@ -69,6 +69,11 @@ def layer_of(probe: str) -> int | None:
     return int(found[2]) if found else None
 
 
+def over_keys(probe: str) -> bool:
+    """Whether a probe's rows are all keys in view, those of earlier steps included, not a step's tokens."""
+    return probe.startswith("cache.") or probe.endswith(".attn.kv_up")
+
+
 class Tap(Protocol):
     """Called with each probe's name and value as it appears, in order.
 

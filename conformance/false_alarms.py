@@ -22,6 +22,7 @@ from conformance.reorder import Variant
 from conformance.tally import MEASURED, Make, Say, Tally, chosen_goldens, tally
 from conformance.varied_engine import VariedEngine
 from engine import Engine
+from engine.backends import supports
 from engine.errors import RequestError
 
 #: What is promised: at most one legal variant in so many raises an alarm.
@@ -82,6 +83,8 @@ def _engine_variant() -> Make:
         if key not in engines:
             name = str(dtype).removeprefix("torch.")
             engines[key] = Engine.load(golden.folder, dtype=name)
-        return VariedEngine(engines[key], replace(variant, pad=0))
+        known = supports(variant.attention, engines[key].spec)
+        attention = variant.attention if known else "eager"
+        return VariedEngine(engines[key], replace(variant, pad=0, attention=attention))
 
     return make

@@ -3,11 +3,13 @@
     config.json, model.safetensors    an ordinary Hugging Face checkpoint (or its name, for `lockstep fetch`,
                                       in the manifest)
     trace.safetensors                 truth by probe: tokens on the last axis but one, over the prompt
-                                      and the teacher-forced decode steps; masked scores are -inf
+                                      and the teacher-forced decode steps; masked scores are -inf,
+                                      ids of experts int64
     scales.safetensors                the scale of each row of a probe whose truth nearly cancels in
                                       some rows: how far the row moves when its inputs do
     noise.json                        relative noise by dtype, kind of run and probe
-    manifest.json                     ids, schedule, versions, the command, sha256 of each file
+    manifest.json                     ids, schedule, versions, the command, sha256 of each file; how near
+                                      the choices of tokens and experts were
 
 Only the oracle writes goldens. Reading one checks every hash first.
 """
@@ -27,8 +29,9 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from conformance.candidate import Level
+from conformance.candidate import Level, over_keys
 from conformance.envelope import Envelope, Noise, half_step
+from conformance.experts import is_expert_choice, router_of
 from engine.errors import ModelFileError
 
 FORMAT = 2
@@ -67,8 +70,18 @@ class Golden:
         prompt = int(self.manifest["prompt_tokens"])
         return [prompt] + [1] * (len(self.ids) - prompt)
 
+    @property
+    def whole_prompts(self) -> bool:
+        """Whether the model's frequencies follow the tokens in view, so that chunks change more than bits."""
+        return bool(self.manifest.get("whole_prompts", False))
+
     def schedule_in(self, chunk: int | None) -> list[int]:
-        """The schedule with the prompt in chunks of that many tokens; None is the prompt whole."""
+        """The schedule with the prompt in chunks of that many tokens; None is the prompt whole.
+
+        So it always is where the prompt in chunks would be another computation.
+        """
+        if self.whole_prompts:
+            return self.schedule
         prompt, *single = self.schedule
         whole, rest = divmod(prompt, chunk or prompt)
         return [chunk or prompt] * whole + ([rest] if rest else []) + single
@@ -116,13 +129,15 @@ class Golden:
         return [p for p in self._order if level.offers(p)]
 
     def truth(self, probe: str, start: int, stop: int) -> Tensor:
-        """The truth of the tokens at positions start to stop, float64 without a batch axis."""
+        """The truth of the tokens at positions start to stop, without a batch axis: float64, ids int64."""
         if probe == "logprobs":
             return self.truth("logits", start, stop).log_softmax(-1)
         if probe == "next_id":
             return self.truth("logits", stop - 1, stop).argmax(-1)
         whole = self.trace[probe]
-        if probe.startswith("cache."):
+        if is_expert_choice(probe):
+            return whole[start:stop]
+        if over_keys(probe):
             return whole[..., :stop, :].double()
         if probe.endswith((".scores", ".weights")):
             return whole[..., start:stop, :stop].double()
@@ -132,8 +147,16 @@ class Golden:
         """The scales of those tokens' rows; None where the truth's largest magnitude is the scale."""
         if probe not in self.scales:
             return None
-        first = 0 if probe.startswith("cache.") else start
+        first = 0 if over_keys(probe) else start
         return self.scales[probe][..., first:stop]
+
+    def expert_margins(self, probe: str, start: int, stop: int) -> Tensor:
+        """How far the router's logits were from another choice at those tokens: float64 [T].
+
+        Relative to the scale of the row of logits, as errors are.
+        """
+        margins = self.manifest["expert_margins"][probe][start:stop]
+        return torch.tensor(margins, dtype=torch.float64)
 
     def envelope(self, run: str, dtype: torch.dtype) -> Envelope:
         """What a run ("lockstep" or "free") in `dtype` is allowed."""
@@ -145,6 +168,8 @@ class Golden:
                 f"(it has {', '.join(table)}); {remake(self.case)}"
             )
         noise = {probe: Noise(*row) for probe, row in table[name][run].items()}
+        choices = [probe for probe in self._order if is_expert_choice(probe)]
+        noise |= {probe: noise[router_of(probe)] for probe in choices}
         return Envelope(run, half_step(dtype), noise)
 
 

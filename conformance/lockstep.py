@@ -4,6 +4,8 @@ There is one walk. Which probes hand the golden's value on makes the run:
     free run        none: errors accumulate, as they do in production
     lockstep run    all: each operation starts from the reference's inputs and shows its own error
     graft           the suspected ones: if they alone were at fault, all that follows comes right
+
+The choice of experts is handed on in every run: what follows another one can be compared with nothing.
 """
 
 from __future__ import annotations
@@ -16,13 +18,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from conformance.candidate import Candidate, Level, UnavailableError, said
+from conformance.candidate import Candidate, Level, UnavailableError, over_keys, said
 from conformance.envelope import RowErrors, largest_at, row_errors
+from conformance.experts import choice_errors, is_expert_choice, router_of
 from conformance.golden import Golden
 from engine.errors import LockstepError
 
 HandOn = Callable[[str], bool]
-_MAY_BE_WIDE = ("logits", "logprobs", ".scores", ".weights")
+_MAY_BE_WIDE = ("logits", "logprobs", ".scores", ".weights", ".expert_weights")
 _GONE = 110.0  # so far below a row's best score nothing is left of it: exp(-104) is 0 in float32
 
 
@@ -77,12 +80,23 @@ class Choice:
     expected: int
 
 
+@dataclass(frozen=True)
+class ExpertChoice:
+    """The experts that the candidate chose at a position, where the golden has others at that probe."""
+
+    probe: str
+    position: int
+    chosen: tuple[int, ...]
+    expected: tuple[int, ...]
+
+
 @dataclass
 class Walk:
     """All that one run showed, in order."""
 
     measurements: list[Measurement] = field(default_factory=list)
     choices: list[Choice] = field(default_factory=list)
+    expert_choices: list[ExpertChoice] = field(default_factory=list)
 
 
 def walk(
@@ -173,20 +187,20 @@ class _Watch:
             self._report(probe, problem="is not in the reference: the candidate has one too many")
             return value
         truth = self.golden.truth(probe, self.start, self.stop)
+        rounded = truth.to(self.dtype) if truth.is_floating_point() else truth
+        hand_on = self.hand_on(probe) or is_expert_choice(probe)
         if problem := _no_numbers(probe, value):
             self._report(probe, problem=problem)
-            return truth.to(self.dtype)[None] if self.hand_on(probe) else value
+            return rounded[None] if hand_on else value
         truth = truth.to(value.device)
         batch = value.shape[0] or 1 if value.ndim == truth.ndim + 1 else 1
         expected = (batch, *truth.shape)
         if tuple(value.shape) != expected:
             problem = f"has the shape {tuple(value.shape)}, the reference {expected}"
             self._report(probe, problem=problem)
-            if self.hand_on(probe):
-                return truth.to(self.dtype).expand(expected).clone()
-            return value
+            return rounded.to(value.device).expand(expected).clone() if hand_on else value
         self._measure(probe, value, truth, since)
-        if self.hand_on(probe):
+        if hand_on:
             return truth.to(value.dtype).expand(expected).clone()
         return value
 
@@ -201,14 +215,17 @@ class _Watch:
         if probe == "next_id":
             self._compare_choices([self.stop - 1], value[0].tolist(), truth.tolist())
             return
+        if is_expert_choice(probe):
+            self._compare_experts(probe, value, truth, since)
+            return
         known = truth
         if self.partial:  # what the candidate did not say counts no more than a masked place
             known = truth.masked_fill(value.isnan(), -torch.inf)
             value = value.nan_to_num(nan=-torch.inf)
         scale = self.golden.scale(probe, self.start, self.stop)
         errors = row_errors(value, known, None if scale is None else scale.to(value.device))
-        start = 0 if probe.startswith("cache.") else self.start
-        # Kernels keep scores, and samplers logits, in float32: more exact, and the same numbers.
+        start = 0 if over_keys(probe) else self.start
+        # Kernels keep scores, samplers logits and routers all they have in float32: the same numbers.
         widened = probe.endswith(_MAY_BE_WIDE) and value.dtype == torch.float32
         if self.partial and not (known > -torch.inf).any():
             self._report(probe, problem="is unknown throughout")
@@ -246,6 +263,24 @@ class _Watch:
         ]
         self.result.choices += [c for c in found if c not in self.result.choices]
 
+    def _compare_experts(self, probe: str, value: Tensor, truth: Tensor, since: str | None) -> None:
+        chosen, expected = value.long().sort(-1).values, truth.sort(-1).values
+        margins = self.golden.expert_margins(probe, self.start, self.stop).to(value.device)
+        n_experts = self.golden.trace[router_of(probe)].shape[-1]
+        errors = choice_errors(chosen, expected, margins, n_experts)
+        row = largest_at(errors.largest)
+        pair = chosen[row].clone(), expected[row[1:]].clone()
+        self.result.measurements.append(
+            Measurement(probe, self.step, self.start, errors, row=pair, since=since)
+        )
+        self.result.expert_choices += [
+            ExpertChoice(probe, self.start + n, tuple(ours), tuple(theirs))
+            for n, (ours, theirs) in enumerate(
+                zip(chosen[0].tolist(), expected.tolist(), strict=True)
+            )
+            if ours != theirs
+        ]
+
     def _report(self, probe: str, problem: str) -> None:
         self.result.measurements.append(Measurement(probe, self.step, self.start, problem=problem))
 
@@ -256,7 +291,8 @@ def _no_numbers(probe: str, value: Any) -> str | None:
         return f"is a {type(value).__name__}, not a torch.Tensor"
     if value.layout != torch.strided or value.is_meta:
         return "is a tensor without numbers in rows"
-    if probe == "next_id" and (value.is_floating_point() or value.is_complex()):
+    ids = probe == "next_id" or is_expert_choice(probe)
+    if ids and (value.is_floating_point() or value.is_complex()):
         return f"is {value.dtype}, ids are whole numbers"
     return None
 

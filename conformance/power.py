@@ -18,6 +18,7 @@ from torch import Tensor
 
 from conformance.candidate import operation
 from conformance.envelope import Envelope, row_errors
+from conformance.experts import is_expert_choice
 from conformance.golden import Golden
 from conformance.lockstep import everywhere, walk
 from conformance.reorder import Variant
@@ -109,7 +110,7 @@ def _strengths(golden: Golden, dtype: str) -> list[Strength]:
     return [
         Strength(golden.case, probe, dtype, name, _smallest(golden, envelope, probe, values, fault))
         for probe, values in shown.items()
-        if probe in envelope.noise
+        if probe in envelope.noise and not is_expert_choice(probe)
         for name, fault in FAULTS.items()
     ]
 

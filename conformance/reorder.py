@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from inspect import signature
 from typing import Any
 
 import torch
@@ -78,6 +79,8 @@ class _Products(FunctionMode):
             bias = rest[0] if rest else kwargs.get("bias")
             result = self.product(x, weight.transpose(-1, -2))
             return result if bias is None else result + bias
+        if func is torch.addmm:
+            return args[0] + self.product(args[1], args[2])
         if func in _MATMULS:
             return self.product(args[0], args[1])
         return func(*args, **kwargs)
@@ -107,7 +110,7 @@ class SplitK(_Products):
 
 
 class Permuted(_Products):
-    """Forms the sums of products, means and softmaxes in an order drawn with `seed`."""
+    """Forms the sums of products, means, layer norms and softmaxes in an order drawn with `seed`."""
 
     def __init__(self, seed: int) -> None:
         super().__init__()
@@ -116,6 +119,11 @@ class Permuted(_Products):
     def call(self, func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if func in _MEANS and (kwargs.get("dim") or args[1:2]) in (-1, (-1,)):
             return func(args[0][..., self._order(args[0].shape[-1])], *args[1:], **kwargs)
+        if func is torch.nn.functional.layer_norm:
+            given = signature(func).bind(*args, **kwargs).arguments
+            order = self._order(args[0].shape[-1])
+            permuted = {name: given[name][..., order] for name in ("input", "weight", "bias")}
+            return func(**given | permuted)[..., order.argsort()]
         if func in SOFTMAXES:
             order = self._order(args[0].shape[-1])
             return func(args[0][..., order], *args[1:], **kwargs)[..., order.argsort()]

@@ -16,6 +16,7 @@ from conformance.golden import Golden
 from conformance.lockstep import (
     Choice,
     Element,
+    ExpertChoice,
     Measurement,
     Walk,
     everywhere,
@@ -100,17 +101,28 @@ def shorten(path: str) -> str:
 
 @dataclass(frozen=True)
 class Disagreement:
-    """A greedy choice that differs: a tie if the reference's own margin is within the allowance."""
+    """A choice that differs: a tie if the reference's own margin is within the allowance.
+
+    At `logits` the choice is of a token, else of a set of experts.
+    """
 
     position: int
-    chosen: int
-    expected: int
+    chosen: int | tuple[int, ...]
+    expected: int | tuple[int, ...]
     margin: float
     allowance: float
+    probe: str = "logits"
 
     @property
     def is_tie(self) -> bool:
         return self.margin <= self.allowance
+
+    def __str__(self) -> str:
+        if isinstance(self.chosen, int):
+            place, what = "after", f"token {self.chosen}"
+        else:
+            place, what = f"{self.probe}: at", f"experts {self.chosen}"
+        return f"{place} position {self.position} it prefers {what}, the reference {self.expected}"
 
 
 @dataclass(frozen=True)
@@ -168,11 +180,7 @@ class Trial:
         """The verdict and what speaks for it, a line each: culprits, or what was outside freely."""
         found = [f"culprit  {c}" for c in self.culprits]
         found = found or [f"outside  {f}" for f in self.propagated]
-        found += [
-            f"{'tie' if d.is_tie else 'BUG'}  after position {d.position} it prefers {d.chosen}, "
-            f"the reference {d.expected}"
-            for d in self.disagreements
-        ]
+        found += [f"{'tie' if d.is_tie else 'BUG'}  {d}" for d in self.disagreements]
         return "\n".join(
             [f"{'conforms' if self.conforms else 'diverges'}: {self.probes} probes", *found]
         )
@@ -254,6 +262,24 @@ def disagreements(
     return result
 
 
+def expert_ties(
+    choices: Sequence[ExpertChoice], golden: Golden, envelope: Envelope
+) -> list[Disagreement]:
+    """The differing choices of experts that the router's noise explains; others are findings."""
+    judged = [
+        Disagreement(
+            c.position,
+            c.chosen,
+            c.expected,
+            margin=float(golden.expert_margins(c.probe, c.position, c.position + 1)),
+            allowance=envelope.allowance(c.probe),
+            probe=c.probe,
+        )
+        for c in choices
+    ]
+    return [d for d in judged if d.is_tie]
+
+
 def trial(
     candidate: Candidate,
     golden: Golden,
@@ -301,7 +327,10 @@ def trial(
             for f in freely.outside
             if f.probe not in guilty
         ),
-        disagreements=tuple(disagreements(free.choices, golden, whole)),
+        disagreements=(
+            *disagreements(free.choices, golden, whole),
+            *expert_ties(free.expert_choices, golden, whole),
+        ),
         skipped=tuple(p for p in golden.probes(level) if not candidate.offers(p)),
         probes=len({m.probe for m in free.measurements}),
         rows=sum(

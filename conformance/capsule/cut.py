@@ -134,6 +134,12 @@ def write(
         "watch": names,
         "margins": golden.manifest["margins"][: cut.tokens],
     }
+    if margins := golden.manifest.get("expert_margins"):
+        manifest["expert_margins"] = {
+            cut.probes[probe]: near[: cut.tokens]
+            for probe, near in margins.items()
+            if probe in cut.probes
+        }
     write_manifest(out, {**manifest, **changes})
 
 

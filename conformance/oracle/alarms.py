@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,10 @@ def write_tallies(count: int, seed: int, out: Path, folders: Sequence[Path], say
         key = golden.case, dtype
         if key not in models:
             models[key] = load(golden.folder, dtype)
-        return Oracle(models[key], variant)
+        model = models[key]
+        return Oracle(
+            model, variant if model._supports_sdpa else replace(variant, attention="eager")
+        )
 
     found = [tally("transformers", make, folders, d, count, seed, say, PADS) for d in MEASURED]
     out.write_text(json.dumps([asdict(t) for t in found]))

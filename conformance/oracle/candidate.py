@@ -8,20 +8,25 @@ from typing import Any
 import torch
 import transformers
 
-from conformance.oracle.model import Oracle, load
+from conformance.oracle.model import Oracle, forget_lengths, load
 from conformance.oracle.text import Reference
 from conformance.reorder import Variant
 
 
 def candidates(model: Path, device: str, dtype: str) -> list[TransformersCandidate]:
-    """transformers with eager attention, prompts whole, and with sdpa, prompts in chunks."""
+    """transformers with eager attention, prompts whole, and with sdpa, prompts in chunks.
+
+    Some models have sinks or a softcap, which sdpa does not know: those run eagerly alone.
+    """
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     loaded = load(model, getattr(torch, dtype)).to(device)
     reference = _reference(model)
+    if not loaded._supports_sdpa:
+        return [TransformersCandidate(loaded, reference, "eager", (None, 5))]
     return [
-        TransformersCandidate(loaded, reference, "eager", None),
-        TransformersCandidate(loaded, reference, "sdpa", 5),
+        TransformersCandidate(loaded, reference, "eager", (None,)),
+        TransformersCandidate(loaded, reference, "sdpa", (5,)),
     ]
 
 
@@ -29,13 +34,17 @@ class TransformersCandidate(Oracle):
     """Oracle shows the probes; here are the words, by the reference's own tokenizer and loop."""
 
     def __init__(
-        self, model: Any, reference: Reference | None, attention: str, chunk: int | None
+        self,
+        model: Any,
+        reference: Reference | None,
+        attention: str,
+        prefill: tuple[int | None, ...],
     ) -> None:
         threads = torch.get_num_threads()
         super().__init__(model, Variant(attention=attention, threads=threads))
         self.name = f"transformers ({attention})"
         self.reference = reference
-        self.prefill = (chunk,)
+        self.prefill = prefill
 
     def encode(self, text: str) -> list[int] | None:
         return None if self.reference is None else self.reference.encode(text).ids
@@ -56,6 +65,7 @@ class TransformersCandidate(Oracle):
     def _generate(self, ids: list[int], max_tokens: int, **ends: Any) -> list[int]:
         """The tokens that transformers' own loop chooses after `ids`, without sampling."""
         self.model.set_attn_implementation(self.variant.attention)
+        forget_lengths(self.model)
         prompt = torch.tensor([ids], device=self.model.device)
         answer: list[int] = self.model.generate(
             prompt,

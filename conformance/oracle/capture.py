@@ -18,10 +18,12 @@ from safetensors.torch import save_file
 from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM
 
+from conformance.candidate import over_keys
 from conformance.cases import Case, RealCase
 from conformance.golden import Golden, sha256, write_manifest
 from conformance.oracle.model import Oracle, load
-from conformance.oracle.noise import ENSEMBLE, noise, scales
+from conformance.oracle.noise import ensemble, noise, scales
+from conformance.oracle.routing import expert_margins
 from conformance.oracle.text import Reference
 from engine.errors import LockstepError
 
@@ -82,7 +84,7 @@ class _Recorder:
     def __call__(self, probe: str, value: Tensor) -> Tensor:
         if any(fnmatch(probe, pattern) for pattern in self.watch):
             kept = value[0].clone()
-            if probe.startswith("cache."):
+            if over_keys(probe):
                 self.parts[probe] = [kept]
             else:
                 self.parts.setdefault(probe, []).append(kept)
@@ -142,6 +144,7 @@ class Run:
     watch: Sequence[str]
     dtypes: Sequence[str]
     kept_as: torch.dtype  # of the trace
+    whole_prompts: bool = False
 
 
 def capture(
@@ -161,7 +164,8 @@ def capture(
     model = load(run.checkpoint, torch.float64)
     ids, trace, answer = truth(model, run.prompt, run.decode_tokens, run.watch)
     meaning = words(ids[len(run.prompt) :].tolist(), model)
-    save_file({p: t.to(run.kept_as) for p, t in trace.items()}, out / "trace.safetensors")
+    kept = {p: t.to(run.kept_as) if t.is_floating_point() else t for p, t in trace.items()}
+    save_file(kept, out / "trace.safetensors")
     manifest = {
         **about,
         "kind": "model",
@@ -180,12 +184,19 @@ def capture(
             "python": platform.python_version(),
         },
         "dtypes": list(run.dtypes),
-        "ensemble": [variant.name for variant in ENSEMBLE],
+        "ensemble": [],
     }
+    if run.whole_prompts:
+        manifest["whole_prompts"] = True
     save_file({}, out / "scales.safetensors")
     write_manifest(out, manifest)
     progress("scales")
     save_file(scales(Golden(out), model), out / "scales.safetensors")
+    write_manifest(out, manifest)
+    golden = Golden(out)
+    manifest["ensemble"] = [variant.name for variant in ensemble(golden, model)]
+    if margins := expert_margins(golden, model):
+        manifest["expert_margins"] = margins
     del model
     write_manifest(out, manifest)
     golden = Golden(out)  # noise is measured against what was written, as an engine will be
@@ -219,6 +230,7 @@ def capture_case(case: Case, out: Path, progress: Progress) -> None:
             watch=case.watch,
             dtypes=("float32", "bfloat16", "float16"),
             kept_as=getattr(torch, case.kept_as),
+            whole_prompts=case.whole_prompts,
         ),
         out,
         about={
@@ -230,13 +242,15 @@ def capture_case(case: Case, out: Path, progress: Progress) -> None:
         },
         progress=progress,
     )
-    noise_of_logits = golden.envelope("free", torch.float32).noise["logits"].largest
-    closest = min(golden.manifest["margins"])
-    if closest < CLEAR * noise_of_logits:
-        raise LockstepError(
-            f"{case.name} is an unstable golden: its closest choice has a margin of {closest:.1e}, "
-            f"under {CLEAR:.0f} times the noise {noise_of_logits:.1e}; change the seed"
-        )
+    noise_table = golden.envelope("free", torch.float32).noise
+    margins = {"logits": golden.manifest["margins"], **golden.manifest.get("expert_margins", {})}
+    for probe, all_margins in margins.items():
+        closest, largest = min(all_margins), noise_table[probe].largest
+        if closest < CLEAR * largest:
+            raise LockstepError(
+                f"{case.name} is an unstable golden: its closest choice at {probe} has a margin of "
+                f"{closest:.1e}, under {CLEAR:.0f} times the noise {largest:.1e}; change the seed"
+            )
 
 
 def capture_real(case: RealCase, model: Path, out: Path, progress: Progress) -> None:

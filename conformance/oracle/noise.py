@@ -9,8 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from conformance.candidate import Tap
+from conformance.candidate import Tap, over_keys
 from conformance.envelope import Noise
+from conformance.experts import is_expert_choice
 from conformance.golden import Golden
 from conformance.lockstep import Walk, everywhere, nowhere, walk
 from conformance.oracle.model import Oracle
@@ -54,12 +55,14 @@ class _Nudge:
             if probe not in self.golden:
                 return value
             truth = self.golden.truth(probe, start, stop)
+            if is_expert_choice(probe):
+                return truth.expand_as(value)
             off = (value[0] - truth).nan_to_num(0.0) / NUDGE  # masked places: -inf less itself
             squares = off.square()
             if probe.endswith((".scores", ".weights")):
                 squares = torch.nn.functional.pad(squares, (0, len(self.golden.ids) - stop))
             parts = self.moved.setdefault(probe, [])
-            if probe.startswith("cache."):
+            if over_keys(probe):
                 parts.clear()
             parts.append(squares)
             signs = torch.randint(0, 2, truth.shape, generator=self.generator) * 2 - 1
@@ -99,10 +102,23 @@ def scales(golden: Golden, model: Any) -> dict[str, Tensor]:
     return found
 
 
+def ensemble(golden: Golden, model: Any) -> list[Variant]:
+    """The re-orderings that are legal for this model: some know no other attention, some no chunks."""
+    return [
+        variant
+        for variant in ENSEMBLE
+        if (model._supports_sdpa or variant.attention != "sdpa")
+        and not (golden.whole_prompts and variant.chunk)
+    ]
+
+
 def noise(golden: Golden, model: Any, dtype: torch.dtype, progress: Progress) -> dict[str, Any]:
-    """Noise of the ensemble in `dtype`, by kind of run and probe: [largest, rms, along, rows]."""
+    """Noise of the ensemble in `dtype`, by kind of run and probe: [largest, rms, along, rows].
+
+    The choice of experts has none of its own: what may move it is the noise of its router's logits.
+    """
     tables: dict[str, dict[str, Noise]] = {"lockstep": {}, "free": {}}
-    for variant in ENSEMBLE:
+    for variant in ensemble(golden, model):
         progress(f"noise in {dtype}: {variant.name}")
         candidate = Oracle(model, variant)
         schedule = golden.schedule_in(variant.chunk)
@@ -119,6 +135,8 @@ def noise(golden: Golden, model: Any, dtype: torch.dtype, progress: Progress) ->
 def gather(table: dict[str, Noise], result: Walk, name: str) -> None:
     """Adds the noise that a walk of the oracle showed; the oracle itself may have no problem."""
     for m in result.measurements:
+        if is_expert_choice(m.probe):
+            continue
         if m.errors is None:
             raise LockstepError(f"{name}: {m.probe} {m.problem}; the oracle's capture is broken")
         seen = m.errors.noise()

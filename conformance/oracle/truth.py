@@ -7,9 +7,12 @@ their values: they are part of the model's definition.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
+from torch import nn
 
 from conformance.reorder import Function, FunctionMode
 
@@ -26,3 +29,21 @@ class Float64(FunctionMode):
             func = torch.Tensor.double
         widened = {k: _widen(v) for k, v in kwargs.items()}
         return func(*(_widen(a) for a in args), **widened)
+
+
+@contextmanager
+def float64(ropes: Iterable[nn.Module]) -> Iterator[None]:
+    """`Float64` for a model with these ropes, whose tables stay float32.
+
+    Some make their frequencies anew in a forward pass: they do so once before, outside the mode, and
+    find nothing left to do inside it.
+    """
+
+    def make(rope: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        with torch._C.DisableTorchFunction():
+            rope.forward(*args, **kwargs)
+
+    with Float64(), ExitStack() as stack:
+        for rope in ropes:
+            stack.callback(rope.register_forward_pre_hook(make, with_kwargs=True).remove)
+        yield

@@ -156,7 +156,7 @@ def _print_choices(trial: Trial, name: str, console: Console) -> None:
     if trial.culprits:  # with operations at fault, other tokens are no news
         if trial.disagreements:
             count = len(trial.disagreements)
-            line = f"{name}: {count} greedy choice{' differs' if count == 1 else 's differ'}"
+            line = f"{name}: {count} choice{' differs' if count == 1 else 's differ'}"
             console.print(line, style="dim", markup=False, highlight=False)
         return
     for kind, style, found in (

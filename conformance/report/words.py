@@ -122,7 +122,4 @@ def message(trial: Trial, culprit: Culprit) -> str:
 
 
 def choice(d: Disagreement) -> str:
-    return (
-        f"after position {d.position} it prefers token {d.chosen}, the reference {d.expected}, "
-        f"by a margin of {d.margin:.1e} where {d.allowance:.1e} is allowed"
-    )
+    return f"{d}, by a margin of {d.margin:.1e} where {d.allowance:.1e} is allowed"
