@@ -73,8 +73,8 @@ _ENDINGS = (
         "reads config.json only where the generation config names no end token",
         _ALL_ENDS,
         _ENGINE,
-        "ids |= _end_ids(checkpoint.config,",
-        "ids = ids or _end_ids(checkpoint.config,",
+        "ids |= _end_ids(config,",
+        "ids = ids or _end_ids(config,",
         "stopping.eos",
     ),
     decision(

@@ -9,11 +9,10 @@ WEIGHTS: tuple[Mutant, ...] = (
         "norms-exchanged",
         "takes the pre-MLP norm for the pre-attention one",
         "transformers, whose post_attention_layernorm means two norms",
-        "families/llama.py",
-        '"layers.{i}.pre_attn_norm.weight": Rename(block + "input_layernorm.weight"),\n'
-        '        "layers.{i}.pre_mlp_norm.weight": Rename(block + "post_attention_layernorm.weight"),',
-        '"layers.{i}.pre_attn_norm.weight": Rename(block + "post_attention_layernorm.weight"),\n'
-        '        "layers.{i}.pre_mlp_norm.weight": Rename(block + "input_layernorm.weight"),',
+        "families/common.py",
+        "in {**_LINEARS, **norms}.items():",
+        'in {**_LINEARS, "pre_attn_norm": "post_attention_layernorm", '
+        '"pre_mlp_norm": "input_layernorm"}.items():',
         "pre_attn_norm pre_mlp_norm",
     ),
     fault(
@@ -51,7 +50,7 @@ WEIGHTS: tuple[Mutant, ...] = (
         "keys-values-exchanged",
         "loads the value projection as keys and the keys' as values: shapes fit",
         "EfficientMoE/MoE-Infinity#110",
-        "families/llama.py",
+        "families/common.py",
         '"attn.k": "self_attn.k_proj",\n    "attn.v": "self_attn.v_proj",',
         '"attn.k": "self_attn.v_proj",\n    "attn.v": "self_attn.k_proj",',
         "attn.k attn.v",
@@ -60,7 +59,7 @@ WEIGHTS: tuple[Mutant, ...] = (
         "gate-up-exchanged",
         "loads the gate as up and up as the gate: shapes fit",
         "vllm-project/vllm#36997",
-        "families/llama.py",
+        "families/common.py",
         '"mlp.gate": "mlp.gate_proj",\n    "mlp.up": "mlp.up_proj",',
         '"mlp.gate": "mlp.up_proj",\n    "mlp.up": "mlp.gate_proj",',
         "mlp.gate mlp.up",
