@@ -1,4 +1,4 @@
-"""Public cases of the theme rope that concern the llama family: D01, D04, D05, D06, D08."""
+"""Public cases of the theme rope: D01, D04, D05, D06, and of D08 what concerns a scaling."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 from engine import Engine
 from engine.errors import ModelFileError
 from engine.families import read_spec
-from engine.rope import frequencies, table
+from engine.rope import Rotate, frequencies, table
 from engine.spec import Rope
 from tests.engine import tiny
 
@@ -34,8 +34,8 @@ LLAMA_3_2 = {
 
 def test_d01_llama3_scaling_keeps_blends_and_stretches() -> None:
     given = {"head_dim": 64, "rope_theta": 500000.0}
-    scaled = frequencies(rope_of(**given, rope_scaling=LLAMA_3_2))
-    ratio = (frequencies(rope_of(**given)) / scaled).tolist()
+    scaled = frequencies(rope_of(**given, rope_scaling=LLAMA_3_2), 0)
+    ratio = (frequencies(rope_of(**given), 0) / scaled).tolist()
     assert ratio[:15] == [1.0] * 15
     assert ratio[15:18] == pytest.approx([1.6513, 3.2923, 9.6667], abs=5e-5)
     assert ratio[18:] == [32.0] * 14
@@ -45,10 +45,37 @@ def test_d01_llama3_scaling_keeps_blends_and_stretches() -> None:
     )
 
 
-# -- D04: dynamic NTK is not there yet, and says so ------------------------------------------------
+# -- D04: dynamic NTK, whose frequencies follow the length and are forgotten with it ---------------
+
+DYNAMIC = {
+    "head_dim": 16,
+    "rope_theta": 1e4,
+    "max_position_embeddings": 16,
+    "rope_scaling": {"rope_type": "dynamic", "factor": 2.0},
+}
 
 
-@pytest.mark.parametrize("scheme", ["dynamic", "yarn", "longrope", "su", "mrope"])
+def test_d04_the_base_is_stretched_beyond_the_context_alone() -> None:
+    rope = rope_of(**DYNAMIC)
+    plain = frequencies(Rope(16, 1e4), 0)
+    for short in (1, 10, 16):
+        assert torch.equal(frequencies(rope, short), plain)
+    assert frequencies(rope, 40).tolist() == pytest.approx(
+        [1, 0.25941283, 0.06729501, 0.01745719, 0.00452862, 0.00117478, 0.00030475, 7.9057e-05],
+        rel=2e-5,
+    )
+    assert torch.equal(frequencies(rope, 40), frequencies(Rope(16, 48760.546), 40))
+
+
+def test_d04_a_long_request_leaves_nothing_to_a_short_one(tmp_path: Path) -> None:
+    engine = Engine.load(tiny.save_folder(tmp_path, tiny.CASE | DYNAMIC))
+    ids = [n * 7 % 50 for n in range(32)]
+    before = engine.logits(ids[:10])
+    engine.logits(ids)
+    assert torch.equal(engine.logits(ids[:10]), before)
+
+
+@pytest.mark.parametrize("scheme", ["su", "mrope"])
 @pytest.mark.parametrize("spelling", ["rope_type", "type"])
 def test_d04_a_scheme_that_is_not_supported_is_refused_by_name(scheme: str, spelling: str) -> None:
     """Falling back to unscaled frequencies is right for short prompts and wrong for long ones."""
@@ -56,7 +83,33 @@ def test_d04_a_scheme_that_is_not_supported_is_refused_by_name(scheme: str, spel
         rope_of(rope_scaling={spelling: scheme, "factor": 2.0})
 
 
-# -- D05: partial rotary is not a property of llama, and is not ignored ----------------------------
+# -- D05: partial rotary ---------------------------------------------------------------------------
+
+
+def test_d05_a_part_of_the_head_has_pairs_and_exponents_of_its_own() -> None:
+    config = {
+        "model_type": "phi3",
+        "vocab_size": 50,
+        "hidden_size": 64,
+        "intermediate_size": 48,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "partial_rotary_factor": 0.5,
+    }
+    rope = read_spec(config)[1].layers[0].attn.rope
+    assert rope is not None
+    assert rope.dim == 16
+    assert frequencies(rope, 0).tolist() == pytest.approx(
+        [1, 0.31622776, 0.1, 0.03162278, 0.01, 0.00316228, 0.001, 0.00031623], abs=5e-9
+    )
+    x = torch.randn(1, 1, 4, 32, generator=torch.Generator().manual_seed(5))
+    positions = torch.arange(4)
+    cos, sin = table(rope, frequencies(rope, 0), positions, torch.float32)
+    turned = Rotate(rope)(x, (cos, sin))
+    assert torch.equal(turned[..., 16:], x[..., 16:])
+    for i in range(8):
+        pair = x[..., i] * cos[:, i] - x[..., i + 8] * sin[:, i]
+        assert torch.equal(turned[..., i], pair)
 
 
 @pytest.mark.parametrize(
@@ -68,7 +121,9 @@ def test_d04_a_scheme_that_is_not_supported_is_refused_by_name(scheme: str, spel
         {"rotary_dim": 4},
     ],
 )
-def test_d05_partial_rotary_is_refused_by_name(config: dict[str, Any]) -> None:
+def test_d05_partial_rotary_that_llama_does_not_have_is_refused_by_name(
+    config: dict[str, Any],
+) -> None:
     """Rotating all dimensions agrees at position 0 and drifts from there."""
     with pytest.raises(ModelFileError, match=r"partial_rotary_factor|rotary_pct|rotary_dim"):
         rope_of(**config)
@@ -80,18 +135,20 @@ POSITIONS = torch.tensor([1, 255, 1000, 4095, 15962])
 
 
 def test_d06_bfloat16_tables_are_float32_tables_cast_last() -> None:
-    frequency = frequencies(rope_of(head_dim=16, rope_theta=500000.0))
+    rope = rope_of(head_dim=16, rope_theta=500000.0)
+    frequency = frequencies(rope, 0)
     phase = POSITIONS.float()[:, None] * frequency
-    cos, sin = table(frequency, POSITIONS, torch.bfloat16)
+    cos, sin = table(rope, frequency, POSITIONS, torch.bfloat16)
     assert torch.equal(cos, phase.cos().bfloat16())
     assert torch.equal(sin, phase.sin().bfloat16())
 
 
 def test_d06_frequencies_rounded_first_would_show() -> None:
     """The fault's size, so that the test above is known to bite at these positions."""
-    frequency = frequencies(rope_of(head_dim=16, rope_theta=500000.0))
-    right = table(frequency, POSITIONS, torch.bfloat16)[0].float()
-    wrong = table(frequency.bfloat16().float(), POSITIONS, torch.bfloat16)[0].float()
+    rope = rope_of(head_dim=16, rope_theta=500000.0)
+    frequency = frequencies(rope, 0)
+    right = table(rope, frequency, POSITIONS, torch.bfloat16)[0].float()
+    wrong = table(rope, frequency.bfloat16().float(), POSITIONS, torch.bfloat16)[0].float()
     errors = (right - wrong).abs().amax(-1).tolist()
     assert errors == pytest.approx([0, 0.070, 0.246, 0.203, 0.275], abs=2e-3)
 
@@ -100,7 +157,7 @@ def test_d06_a_model_loaded_in_bfloat16_keeps_float32_frequencies(tmp_path: Path
     tiny.save_folder(tmp_path, tiny.CASE)
     half, full = (Engine.load(tmp_path, dtype=dtype) for dtype in ("bfloat16", "float32"))
     for low, wide in zip(
-        half.decoder.frequencies.values(), full.decoder.frequencies.values(), strict=True
+        *(e.decoder.rotations.frequencies.values() for e in (half, full)), strict=True
     ):
         assert low.dtype == torch.float32
         assert torch.equal(low, wide)

@@ -7,9 +7,12 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 import engine.generate.engine as loop
 from engine import Engine, SamplingParams
+from engine.probe import attached
+from engine.rope import Rotate, frequencies, table
 from tests.engine import tiny
 
 ORIGINAL = 12
@@ -28,9 +31,10 @@ IDS = [n * 7 % 50 for n in range(20)]
 
 
 def load(folder: Path, rope: str) -> Engine:
-    """A tiny model; a dynamic rope stretches from its context on, which answers cannot exceed."""
+    """A tiny model, whose frequencies change behind its twelfth token."""
     config = {k: v for k, v in tiny.CASE.items() if k != "rope_theta"}
-    changed = {"rope_parameters": ROPES[rope], "max_position_embeddings": 48}
+    positions = ORIGINAL if rope == "dynamic" else 48  # whose factor makes 48 of them
+    changed = {"rope_parameters": ROPES[rope], "max_position_embeddings": positions}
     return Engine.load(tiny.save_folder(folder, config | changed))
 
 
@@ -39,13 +43,14 @@ def engines(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Engine]:
     return {rope: load(tmp_path_factory.mktemp(rope), rope) for rope in ROPES}
 
 
+@pytest.mark.parametrize("rope", ROPES)
 @pytest.mark.parametrize("length", [ORIGINAL, ORIGINAL + 1, 20])
 @pytest.mark.parametrize("chunk", [1, 5, 7])
 def test_a_prompt_in_chunks_is_the_prompt(
-    engines: dict[str, Engine], length: int, chunk: int, monkeypatch: pytest.MonkeyPatch
+    engines: dict[str, Engine], rope: str, length: int, chunk: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first chunk of a long prompt has the frequencies of long sequences already."""
-    engine, ids = engines["longrope"], IDS[:length]
+    engine, ids = engines[rope], IDS[:length]
     whole = engine.logits(ids)
     assert (engine.logits(ids, chunk) - whole).abs().max() < 1e-4
     monkeypatch.setattr(loop, "PREFILL_CHUNK", chunk)
@@ -54,9 +59,10 @@ def test_a_prompt_in_chunks_is_the_prompt(
     assert (last - whole[-1]).abs().max() < 1e-4
 
 
-def test_chunks_by_themselves_would_be_another_model(engines: dict[str, Engine]) -> None:
+@pytest.mark.parametrize("rope", ROPES)
+def test_chunks_by_themselves_would_be_another_model(engines: dict[str, Engine], rope: str) -> None:
     """So that the test above is known to bite: here every chunk takes the length that is there."""
-    engine = engines["longrope"]
+    engine = engines[rope]
     chunked = tiny.logits(engine.decoder, IDS, [5, 5, 5, 5])
     assert (chunked - engine.logits(IDS)).abs().max() > 1e-2
 
@@ -90,22 +96,28 @@ def test_the_cache_is_filled_again_once_and_only_there(
     assert sizes == [9, 1, 1, 1, ORIGINAL + 1, 1, 1, 1]
 
 
-def test_a_dynamic_rope_takes_a_whole_prompt_s_length_in_every_chunk() -> None:
-    """Beyond the context, where Engine does not go: the decoder itself, told the length or not."""
-    config = {k: v for k, v in tiny.CASE.items() if k != "rope_theta"}
-    model = tiny.decoder(
-        config | {"rope_parameters": ROPES["dynamic"], "max_position_embeddings": 8}
-    )
-    whole = tiny.logits(model, IDS)
-    parts = torch.tensor([IDS]).split(6, dim=1)
-    results = []
-    for length in (len(IDS), None):
-        cache = loop.ContiguousCache(model.spec, len(IDS))
-        with torch.inference_mode():
-            chunks = [model(part, cache, length=length)[0] for part in parts]
-        results.append(float((torch.cat(chunks) - whole).abs().max()))
-    assert results[0] < 1e-4
-    assert results[1] > 1e-2
+def test_a_base_that_grows_turns_each_new_key_by_the_length_of_its_own_step(
+    engines: dict[str, Engine],
+) -> None:
+    """Nothing is recomputed then, as in transformers: cached keys keep the base of their time."""
+    engine = engines["dynamic"]
+    assert not engine.spec.turning_points
+    shown: dict[str, list[Tensor]] = {"k": [], "k_rope": []}
+
+    def keep(probe: str, value: Tensor) -> Tensor:
+        if probe.startswith("layers.0.attn.k"):
+            shown[probe.rpartition(".")[2]].append(value)
+        return value
+
+    with attached(keep, ("", engine.decoder)):
+        engine.generate(IDS[:10], SamplingParams(max_tokens=9, ignore_eos=True))
+    rope = engine.spec.layers[0].attn.rope
+    assert rope is not None
+    lengths = [10, *range(11, 19)]
+    for length, k, turned in zip(lengths, *shown.values(), strict=True):
+        positions = torch.arange(length - k.shape[2], length)
+        at_once = table(rope, frequencies(rope, length), positions, torch.float32)
+        assert torch.equal(turned, Rotate(rope)(k, at_once))
 
 
 def test_a_long_request_leaves_nothing_to_a_short_one(engines: dict[str, Engine]) -> None:
