@@ -38,8 +38,9 @@ def arrange(verb: Verb, stored: Stored, dtype: torch.dtype) -> Tensor:
     """
     kept = _is_view(verb)
     value = _numbers(_parts(verb, partial(stored, kept=kept), dtype), dtype)
-    holds_more = value.untyped_storage().nbytes() > value.nbytes
-    return value.clone() if holds_more and not kept else value
+    if kept or value.is_meta or value.untyped_storage().nbytes() == value.nbytes:
+        return value
+    return value.clone()  # without the rest of the tensor that it was cut from
 
 
 def _is_view(verb: Verb) -> bool:
@@ -75,7 +76,9 @@ def _parts(verb: Verb, read: _Read, dtype: torch.dtype) -> tuple[Tensor, ...]:
             parts = _parts(of, read, dtype)
             return ((parts[0] if len(parts) == 1 else _numbers(parts, dtype)).mT,)
         case Add(of, number):  # before the numbers are rounded, as the 1 may outweigh them
-            return (_numbers(_parts(of, read, torch.float32), torch.float32) + number,)
+            value = _numbers(_parts(of, read, torch.float32), torch.float32)
+            # torch takes seconds to prepare for a sum of numbers that are not there.
+            return (value if value.is_meta else value + number,)
         case Stack(of, count):
             return (_stacked(of, count, read, dtype),)
         case Either():
