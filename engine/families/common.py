@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from engine.families import rope
-from engine.families.config import Config
+from engine.families.config import LARGEST_CONTEXT, Config
 from engine.families.family import Either, Layout, Rename, Split, Stack, Tie, Verb
 from engine.spec import (
     Activation,
@@ -181,7 +181,7 @@ def _positions(sizes: Sizes, layers: tuple[LayerSpec, ...]) -> int:
     ropes = (layer.attn.rope for layer in layers)
     scalings = (turns.scaling for turns in ropes if turns is not None)
     factors = (s.factor for s in scalings if isinstance(s, DynamicScaling))
-    return int(sizes.context * max(factors, default=1.0))
+    return int(min(sizes.context * max(factors, default=1.0), LARGEST_CONTEXT))
 
 
 # -- tensors ---------------------------------------------------------------------------------------
@@ -190,8 +190,8 @@ def _positions(sizes: Sizes, layers: tuple[LayerSpec, ...]) -> int:
 BLOCK = "model.layers.{i}."
 # Frequencies that transformers before 4.30 saved; they follow from the config.
 _FREQUENCIES = "*.rotary_emb.inv_freq"
-# Where a multimodal checkpoint keeps its decoder (transformers 5, then 4.x; a text model's own first),
-# and what else it holds.
+# Where a text model's own checkpoint and a multimodal one keep the decoder (transformers has written
+# the last two in turns), and what else the latter holds.
 _TEXT_PART = ("model.", "", "model.language_model.", "language_model.model.", "language_model.")
 _OTHER_PARTS = ("*vision_tower.*", "*multi_modal_projector.*")
 _LINEARS = {

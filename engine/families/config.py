@@ -19,7 +19,7 @@ from engine.errors import ModelFileError
 HARMLESS = frozenset(
     """
     _attn_implementation _attn_implementation_autoset _attn_implementation_internal _commit_hash
-    _experts_implementation_internal _model_name_or_path _name_or_path architectures
+    _experts_implementation_internal _model_name_or_path _name_or_path _num_labels architectures
     attention_dropout attn_implementation auto_map bad_words_ids begin_suppress_tokens
     bos_token_id cache_implementation chunk_size_feed_forward cross_attention_hidden_size
     decoder_start_token_id diversity_penalty do_sample dtype early_stopping
@@ -43,19 +43,21 @@ ONLY: Mapping[str, Any] = {
     "is_encoder_decoder": False,
     "rope_interleaved": False,
     "use_bidirectional_attention": False,
+    "use_mrope": False,
 }
 # The largest size that a file may ask for. What is beyond it is a damaged file, and building such a
 # model would exhaust time or memory before a single tensor is compared with its parameter.
+LARGEST_CONTEXT = 2**31
 _LARGEST = {
     "num_hidden_layers": 4096,
     "vocab_size": 2**31,
-    "max_position_embeddings": 2**31,
-    "original_max_position_embeddings": 2**31,
+    "max_position_embeddings": LARGEST_CONTEXT,
+    "original_max_position_embeddings": LARGEST_CONTEXT,
     "n_layer": 4096,
-    "n_positions": 2**31,
+    "n_positions": LARGEST_CONTEXT,
 }
 _LARGEST_WIDTH = 2**24
-# Older names of what a layer's attention sees.
+# What layer_types may say, the last an older name of full attention: whether a layer has a window.
 _LAYER_TYPES = {"sliding_attention": True, "full_attention": False, "attention": False}
 
 

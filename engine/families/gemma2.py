@@ -44,7 +44,7 @@ FAMILY = Family(
     name="gemma2",
     architecture="Gemma2ForCausalLM",
     spec=spec,
-    # transformers goes by hidden_activation.
-    ignored=frozenset({"hidden_act"}),
+    # transformers goes by hidden_activation and sliding_window.
+    ignored=frozenset({"hidden_act", "sliding_window_size"}),
     layout=common.layout,
 )

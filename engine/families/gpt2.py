@@ -90,12 +90,12 @@ FAMILY = Family(
     name="gpt2",
     architecture="GPT2LMHeadModel",
     spec=spec,
-    # Dropout, a pooling head of other classes, an older name of n_positions, and in which order and
-    # dtype one attention of several computes the same.
+    # Dropout, a pooling head of other classes, what the first files have besides, and in which order
+    # and dtype one attention of several computes the same.
     ignored=frozenset(
-        """attn_pdrop classifier_dropout embd_pdrop n_ctx reorder_and_upcast_attn resid_pdrop
-        summary_activation summary_first_dropout summary_proj_to_labels summary_type
-        summary_use_proj""".split()
+        """attn_pdrop classifier_dropout embd_pdrop n_ctx n_special predict_special_tokens
+        reorder_and_upcast_attn resid_pdrop summary_activation summary_first_dropout
+        summary_proj_to_labels summary_type summary_use_proj""".split()
     ),
     layout=_layout,
 )

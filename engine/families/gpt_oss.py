@@ -13,7 +13,6 @@ from engine.families.family import (
     Layout,
     Microscaled,
     Rename,
-    Split,
     Transpose,
     Verb,
 )
@@ -96,10 +95,10 @@ def _layout(spec: ModelSpec) -> Layout:
         ("", matrices("gate_up_proj")),
         ("_bias", Rename(experts + "gate_up_proj_bias")),
     ):
-        halves = Deinterleave(fused, groups=1, axis=1)
-        verbs[f"layers.{{i}}.mlp.experts.gate{suffix}"] = Split(halves, 0, moe.ffn_dim, axis=1)
-        verbs[f"layers.{{i}}.mlp.experts.up{suffix}"] = Split(
-            halves, moe.ffn_dim, 2 * moe.ffn_dim, axis=1
+        verbs |= common.split(
+            Deinterleave(fused, groups=1, axis=1),
+            {f"mlp.experts.{part}{suffix}": moe.ffn_dim for part in ("gate", "up")},
+            axis=1,
         )
     return common.layout(spec, verbs)
 

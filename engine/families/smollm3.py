@@ -52,7 +52,7 @@ FAMILY = Family(
     name="smollm3",
     architecture="SmolLM3ForCausalLM",
     spec=spec,
-    # How the published files' layer_types and no_rope_layers came about.
+    # The published files have them, and transformers reads neither.
     ignored=frozenset({"max_window_layers", "pretraining_tp"}),
     layout=common.layout,
 )

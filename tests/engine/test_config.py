@@ -77,6 +77,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
         {"rope_scaling": {"type": "default", "mrope_section": [2, 1, 1]}},
         "mrope_section is not understood",
     ),
+    "multimodal positions": ({"use_mrope": True}, "use_mrope true is not supported for llama"),
     "longrope without divisors": (
         {"rope_scaling": {"type": "longrope", "factor": 2.0, "short_factor": [1.0] * 4}},
         "lacks long_factor",
