@@ -33,6 +33,7 @@ class Variant:
     pad: int = 0  # tokens of left padding
     split_k: int = 1
     permute: int | None = None  # seed of the order in which sums are formed
+    each: bool = False  # each row of a batch in an order of its own
 
     @property
     def name(self) -> str:
@@ -47,7 +48,8 @@ class Variant:
         try:
             with ExitStack() as stack:
                 if self.permute is not None:
-                    stack.enter_context(Permuted(self.permute))
+                    kind = EachPermuted if self.each else Permuted
+                    stack.enter_context(kind(self.permute))
                 if self.split_k > 1:
                     stack.enter_context(SplitK(self.split_k))
                 yield
@@ -118,16 +120,22 @@ class Permuted(_Products):
 
     def call(self, func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if func in _MEANS and (kwargs.get("dim") or args[1:2]) in (-1, (-1,)):
-            return func(args[0][..., self._order(args[0].shape[-1])], *args[1:], **kwargs)
+            mixed, _ = self.mix(args[0])
+            return func(mixed, *args[1:], **kwargs)
         if func is torch.nn.functional.layer_norm:
             given = signature(func).bind(*args, **kwargs).arguments
             order = self._order(args[0].shape[-1])
             permuted = {name: given[name][..., order] for name in ("input", "weight", "bias")}
             return func(**given | permuted)[..., order.argsort()]
         if func in SOFTMAXES:
-            order = self._order(args[0].shape[-1])
-            return func(args[0][..., order], *args[1:], **kwargs)[..., order.argsort()]
+            mixed, back = self.mix(args[0])
+            return back(func(mixed, *args[1:], **kwargs))
         return super().call(func, args, kwargs)
+
+    def mix(self, x: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+        """Numbers [..., n] in another order, and what puts them back."""
+        order = self._order(x.shape[-1])
+        return x[..., order], lambda mixed: mixed[..., order.argsort()]
 
     def product(self, a: Tensor, b: Tensor) -> Tensor:
         order = self._order(a.shape[-1])
@@ -135,3 +143,31 @@ class Permuted(_Products):
 
     def _order(self, n: int) -> Tensor:
         return torch.randperm(n, generator=self.generator)
+
+
+class EachPermuted(Permuted):
+    """The same with an order of its own for each row along the first axis.
+
+    One run of a wide batch shows as many samples of what rounding may do.
+    """
+
+    def mix(self, x: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+        orders = self._orders(x)
+        mixed = torch.take_along_dim(x, orders, -1)
+        return mixed, lambda mixed: torch.take_along_dim(mixed, orders.argsort(-1), -1)
+
+    def product(self, a: Tensor, b: Tensor) -> Tensor:
+        if a.ndim == 2:  # tokens without a batch: experts, and GPT-2's linear maps
+            return self.product(a[:, None], b)[:, 0]
+        orders = self._orders(a)
+        if b.ndim == 2:
+            b = b.expand(*orders.shape[:-2], *b.shape)
+        return torch.matmul(
+            torch.take_along_dim(a, orders, -1),
+            torch.take_along_dim(b, orders.transpose(-1, -2), -2),
+        )
+
+    def _orders(self, x: Tensor) -> Tensor:
+        """Orders of the last axis, [rows, 1, ..., n]."""
+        orders = torch.stack([self._order(x.shape[-1]) for _ in range(len(x))])
+        return orders.view(len(x), *[1] * (x.ndim - 2), x.shape[-1])
