@@ -22,9 +22,10 @@ from conformance.candidate import over_keys
 from conformance.cases import Case, RealCase
 from conformance.golden import Golden, sha256, write_manifest
 from conformance.oracle.model import Oracle, load
-from conformance.oracle.noise import ensemble, noise, scales
+from conformance.oracle.noise import ENSEMBLE, QUICK, ensemble, noise, scales
 from conformance.oracle.routing import expert_margins
 from conformance.oracle.text import Reference
+from conformance.reorder import Variant
 from engine.errors import LockstepError
 
 Progress = Callable[[str], None]
@@ -105,7 +106,7 @@ def _join(probe: str, parts: list[Tensor], total: int) -> Tensor:
 
 
 def truth(
-    model: Any, prompt: Tensor, decode_tokens: int, watch: Sequence[str]
+    model: Any, prompt: Tensor, decode_tokens: int, watch: Sequence[str], answer_tokens: int
 ) -> tuple[Tensor, dict[str, Tensor], list[int]]:
     """Prefill, then greedy teacher-forced steps in float64: all ids fed, the trace, the greedy answer.
 
@@ -125,8 +126,8 @@ def truth(
 
     answer: list[Tensor] = []
     fresh = prompt
-    oracle.begin(len(prompt) + ANSWER_TOKENS)
-    while len(answer) < ANSWER_TOKENS:
+    oracle.begin(len(prompt) + answer_tokens)
+    while len(answer) < answer_tokens:
         oracle.step(fresh, tap if len(answer) <= decode_tokens else last_alone)
         fresh = latest[0].argmax(-1, keepdim=True)
         answer.append(fresh)
@@ -136,7 +137,10 @@ def truth(
 
 @dataclass(frozen=True)
 class Run:
-    """What the reference is run on, and which of its probes are kept, in which dtypes' noise."""
+    """What the reference is run on, and which of its probes are kept, in which dtypes' noise.
+
+    `answer_tokens`, more than `decode_tokens`, is how far the greedy answer goes.
+    """
 
     checkpoint: Path
     prompt: Tensor
@@ -145,6 +149,8 @@ class Run:
     dtypes: Sequence[str]
     kept_as: torch.dtype  # of the trace
     whole_prompts: bool = False
+    ensemble: Sequence[Variant] = ENSEMBLE
+    answer_tokens: int = ANSWER_TOKENS
 
 
 def capture(
@@ -162,7 +168,7 @@ def capture(
     torch.set_num_threads(1)
     progress("truth in float64")
     model = load(run.checkpoint, torch.float64)
-    ids, trace, answer = truth(model, run.prompt, run.decode_tokens, run.watch)
+    ids, trace, answer = truth(model, run.prompt, run.decode_tokens, run.watch, run.answer_tokens)
     meaning = words(ids[len(run.prompt) :].tolist(), model)
     kept = {p: t.to(run.kept_as) if t.is_floating_point() else t for p, t in trace.items()}
     save_file(kept, out / "trace.safetensors")
@@ -194,7 +200,8 @@ def capture(
     save_file(scales(Golden(out), model), out / "scales.safetensors")
     write_manifest(out, manifest)
     golden = Golden(out)
-    manifest["ensemble"] = [variant.name for variant in ensemble(golden, model)]
+    variants = ensemble(golden, model, run.ensemble)
+    manifest["ensemble"] = [variant.name for variant in variants]
     if margins := expert_margins(golden, model):
         manifest["expert_margins"] = margins
     del model
@@ -204,7 +211,7 @@ def capture(
     for name in run.dtypes:
         dtype = getattr(torch, name)
         model = load(run.checkpoint, dtype)
-        tables[name] = noise(golden, model, dtype, progress)
+        tables[name] = noise(golden, model, dtype, variants, progress)
         del model
     (out / "noise.json").write_text(json.dumps(tables, separators=(",", ":")) + "\n")
     write_manifest(out, manifest)
@@ -251,6 +258,27 @@ def capture_case(case: Case, out: Path, progress: Progress) -> None:
                 f"{case.name} is an unstable golden: its closest choice at {probe} has a margin of "
                 f"{closest:.1e}, under {CLEAR:.0f} times the noise {largest:.1e}; change the seed"
             )
+
+
+def capture_quick(case: Case, out: Path) -> Golden:
+    """A tiny case's golden for trials in float32 on a CPU, with its checkpoint, in a fraction of a second.
+
+    The choices of the reference may be near-ties, which a trial judges by their margins.
+    """
+    tiny_checkpoint(case, out)
+    run = Run(
+        checkpoint=out,
+        prompt=tiny_ids(case),
+        decode_tokens=case.decode_tokens,
+        watch=case.watch,
+        dtypes=("float32",),
+        kept_as=getattr(torch, case.kept_as),
+        whole_prompts=case.whole_prompts,
+        ensemble=QUICK,
+        answer_tokens=case.decode_tokens + 1,
+    )
+    about = {"case": case.name, "family": case.family, "seed": case.seed, "checkpoint": "."}
+    return capture(run, out, about | {"command": "this test"})
 
 
 def capture_real(case: RealCase, model: Path, out: Path, progress: Progress) -> None:

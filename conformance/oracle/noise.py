@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -39,15 +39,19 @@ ENSEMBLE: tuple[Variant, ...] = (
 #: How the rows that nearly cancel are found: relative size and number of the nudges.
 NUDGE = 1e-4
 NUDGES = 8
+TOKENS_AT_ONCE = 512  # of all nudges that run side by side: scores grow with the square of a prompt
 SMALL = 1.05  # more than this beside its truth, and a row has a scale of its own
 
 
-class _Nudge:
-    """A tap that hands on the truth, each number a little larger or smaller, and sums what that moves."""
+class _Nudges:
+    """A tap that hands on the truth, each number a little larger or smaller, and sums what that moves.
 
-    def __init__(self, golden: Golden, seed: int) -> None:
+    Each row of the batch is nudged on its own.
+    """
+
+    def __init__(self, golden: Golden, seeds: Sequence[int]) -> None:
         self.golden = golden
-        self.generator = torch.Generator("cpu").manual_seed(seed)
+        self.generators = [torch.Generator("cpu").manual_seed(seed) for seed in seeds]
         self.moved: dict[str, list[Tensor]] = {}
 
     def at(self, start: int, stop: int) -> Tap:
@@ -57,16 +61,16 @@ class _Nudge:
             truth = self.golden.truth(probe, start, stop)
             if is_expert_choice(probe):
                 return truth.expand_as(value)
-            off = (value[0] - truth).nan_to_num(0.0) / NUDGE  # masked places: -inf less itself
-            squares = off.square()
+            off = (value - truth).nan_to_num(0.0) / NUDGE  # masked places: -inf less itself
+            squares = off.square().sum(0)
             if probe.endswith((".scores", ".weights")):
                 squares = torch.nn.functional.pad(squares, (0, len(self.golden.ids) - stop))
             parts = self.moved.setdefault(probe, [])
             if over_keys(probe):
                 parts.clear()
             parts.append(squares)
-            signs = torch.randint(0, 2, truth.shape, generator=self.generator) * 2 - 1
-            return (truth * (1 + NUDGE * signs)).expand_as(value)
+            signs = [torch.randint(0, 2, truth.shape, generator=g) * 2 - 1 for g in self.generators]
+            return truth * (1 + NUDGE * torch.stack(signs))
 
         return tap
 
@@ -80,16 +84,18 @@ def scales(golden: Golden, model: Any) -> dict[str, Tensor]:
     """
     golden.load()
     squares: dict[str, Tensor] = {}
-    for seed in range(NUDGES):
-        nudge = _Nudge(golden, seed)
-        oracle = Oracle(model)
+    at_once = min(NUDGES, max(1, TOKENS_AT_ONCE // len(golden.ids)))
+    for first in range(0, NUDGES, at_once):
+        seeds = range(first, min(first + at_once, NUDGES))
+        nudges = _Nudges(golden, seeds)
+        oracle = Oracle(model, Variant(batch=len(seeds)))
         oracle.begin(len(golden.ids))
         start = 0
         for size in golden.schedule:
             stop = start + size
-            oracle.step(golden.ids[start:stop], nudge.at(start, stop))
+            oracle.step(golden.ids[start:stop], nudges.at(start, stop))
             start = stop
-        for probe, parts in nudge.moved.items():
+        for probe, parts in nudges.moved.items():
             drawn = torch.cat(parts, dim=-2)
             squares[probe] = squares[probe] + drawn if probe in squares else drawn
     found = {}
@@ -102,23 +108,32 @@ def scales(golden: Golden, model: Any) -> dict[str, Tensor]:
     return found
 
 
-def ensemble(golden: Golden, model: Any) -> list[Variant]:
+#: The same in a few wide runs, for goldens that are made on the spot and serve one CPU trial.
+QUICK: tuple[Variant, ...] = (
+    Variant(permute=1, batch=8, each=True),
+    Variant(permute=2, batch=4, each=True, attention="sdpa"),
+)
+
+
+def ensemble(golden: Golden, model: Any, variants: Sequence[Variant] = ENSEMBLE) -> list[Variant]:
     """The re-orderings that are legal for this model: some know no other attention, some no chunks."""
     return [
         variant
-        for variant in ENSEMBLE
+        for variant in variants
         if (model._supports_sdpa or variant.attention != "sdpa")
         and not (golden.whole_prompts and variant.chunk)
     ]
 
 
-def noise(golden: Golden, model: Any, dtype: torch.dtype, progress: Progress) -> dict[str, Any]:
-    """Noise of the ensemble in `dtype`, by kind of run and probe: [largest, rms, along, rows].
+def noise(
+    golden: Golden, model: Any, dtype: torch.dtype, variants: Sequence[Variant], progress: Progress
+) -> dict[str, Any]:
+    """Noise of the variants in `dtype`, by kind of run and probe: [largest, rms, along, rows].
 
     The choice of experts has none of its own: what may move it is the noise of its router's logits.
     """
     tables: dict[str, dict[str, Noise]] = {"lockstep": {}, "free": {}}
-    for variant in ensemble(golden, model):
+    for variant in variants:
         progress(f"noise in {dtype}: {variant.name}")
         candidate = Oracle(model, variant)
         schedule = golden.schedule_in(variant.chunk)
