@@ -21,7 +21,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from conformance.candidate import over_keys
 from conformance.cases import Case, RealCase
 from conformance.golden import Golden, sha256, write_manifest
-from conformance.oracle.model import Oracle, load
+from conformance.oracle.model import Oracle, config_of, follows_length, load
 from conformance.oracle.noise import ENSEMBLE, QUICK, ensemble, noise, scales
 from conformance.oracle.routing import expert_margins
 from conformance.oracle.text import Reference
@@ -311,15 +311,16 @@ def _capture_text(
     progress: Progress,
 ) -> None:
     """Prompt and continuation by the model's own tokenizer; random ids where it has none."""
+    config = config_of(model)
+    whole_prompts = follows_length(config)
     if model.suffix == ".gguf":
         reference = Reference.of_gguf(model)
     elif (model / "tokenizer.json").is_file():
         reference = Reference.load(model)
     else:
-        config = AutoConfig.from_pretrained(model, local_files_only=True)
         generator = torch.Generator("cpu").manual_seed(0)
         prompt = torch.randint(config.vocab_size, (LIVE_RANDOM_TOKENS,), generator=generator)
-        run = Run(model, prompt, decode_tokens, watch, dtypes, torch.float32)
+        run = Run(model, prompt, decode_tokens, watch, dtypes, torch.float32, whole_prompts)
         capture(run, out, about, progress)
         return
 
@@ -331,5 +332,5 @@ def _capture_text(
         return {"text": text, "continuation": answer}
 
     prompt = torch.tensor(reference.encode(text).ids, dtype=torch.int64)
-    run = Run(model, prompt, decode_tokens, watch, dtypes, torch.float32)
+    run = Run(model, prompt, decode_tokens, watch, dtypes, torch.float32, whole_prompts)
     capture(run, out, about, progress, words)

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import AutoModelForCausalLM, DynamicCache
+from transformers import AutoConfig, AutoModelForCausalLM, DynamicCache
 
 from conformance.candidate import Candidate, Level, Tap, over_keys
 from conformance.oracle import attention, routing
@@ -32,12 +32,9 @@ def load(path: Path, dtype: torch.dtype) -> Any:
     model keeps in float32 what its family says.
     """
     narrow = torch.float32 if dtype is torch.float64 else dtype
-    where = (
-        {"pretrained_model_name_or_path": str(path.parent), "gguf_file": path.name}
-        if path.suffix == ".gguf"
-        else {"pretrained_model_name_or_path": str(path)}
+    model: Any = AutoModelForCausalLM.from_pretrained(
+        **_place(path), dtype=narrow, local_files_only=True
     )
-    model: Any = AutoModelForCausalLM.from_pretrained(**where, dtype=narrow, local_files_only=True)
     if dtype is torch.float64:
         model = model.double()
     if model._can_set_experts_implementation():
@@ -46,6 +43,25 @@ def load(path: Path, dtype: torch.dtype) -> Any:
     if not found <= {dtype, *model._get_dtype_plan(narrow).values()}:
         raise RuntimeError(f"the reference was asked for {dtype} and has {found}")
     return model.eval()
+
+
+def config_of(path: Path) -> Any:
+    """The config of the decoder in a folder or .gguf file."""
+    whole: Any = AutoConfig.from_pretrained(**_place(path), local_files_only=True)
+    return whole.get_text_config(decoder=True)
+
+
+def _place(path: Path) -> dict[str, str]:
+    if path.suffix == ".gguf":
+        return {"pretrained_model_name_or_path": str(path.parent), "gguf_file": path.name}
+    return {"pretrained_model_name_or_path": str(path)}
+
+
+def follows_length(config: Any) -> bool:
+    """Whether some rope's frequencies depend on how many tokens are in view."""
+    ropes = getattr(config, "rope_parameters", None) or {}
+    kinds = [rope.get("rope_type") for rope in (ropes, *ropes.values()) if isinstance(rope, dict)]
+    return "dynamic" in kinds or "longrope" in kinds
 
 
 class Oracle(Candidate):
@@ -94,7 +110,8 @@ class Oracle(Candidate):
             if returned is not view:
                 view.copy_(returned)
 
-        widened = float64(_ropes(self.model)) if self.dtype is torch.float64 else nullcontext()
+        remade = _ropes(self.model) if follows_length(self.model.config) else []
+        widened = float64(remade) if self.dtype is torch.float64 else nullcontext()
         doors = _doors(self.model, show, self.variant, self.cache, len(row))
         with torch.no_grad(), widened, self.variant.in_force(), doors:
             self.model(batch, **arguments)

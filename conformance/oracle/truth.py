@@ -33,10 +33,10 @@ class Float64(FunctionMode):
 
 @contextmanager
 def float64(ropes: Iterable[nn.Module]) -> Iterator[None]:
-    """`Float64` for a model with these ropes, whose tables stay float32.
+    """`Float64` around a model in which these ropes make their frequencies anew in a forward pass.
 
-    Some make their frequencies anew in a forward pass: they do so once before, outside the mode, and
-    find nothing left to do inside it.
+    They do so once before, outside the mode, in float32 as in every other run, and find nothing left
+    to do inside it.
     """
 
     def make(rope: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
