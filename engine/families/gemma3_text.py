@@ -64,9 +64,12 @@ def spec(config: Config) -> ModelSpec:
 def _ropes(config: Config, sizes: common.Sizes) -> tuple[Rope, Rope]:
     """That of full and that of sliding attention; the hub's rope_scaling concerns the first alone."""
     nested = config.table("rope_parameters")
+    # Of a rope_scaling that says its kind by the older name `type`, transformers takes no notice.
+    unscaled = {} if nested.values else {"rope_type": "default"}
     tables = (
         {
             "rope_theta": config.number("rope_theta", 1000000.0),
+            **unscaled,
             **nested.table("full_attention").values,
             **config.table("rope_scaling").values,
         },

@@ -159,6 +159,8 @@ def test_gemma_3_scales_the_rope_of_full_layers_alone() -> None:
     scaled = spec_of("gemma3_text")
     assert rope(scaled, 0).scaling is None
     assert rope(scaled, 2).scaling.factor == 8.0
+    with pytest.raises(ModelFileError, match="factor is not understood for the family gemma3"):
+        spec_of("gemma3_text", rope_scaling={"type": "linear", "factor": 8.0})
     flat = {"rope_theta": 1e5, "rope_type": "default"}
     with pytest.raises(ModelFileError, match="rope_theta, rope_type is not understood"):
         spec_of("gemma3_text", rope_parameters=flat)
