@@ -249,13 +249,18 @@ def capture_case(case: Case, out: Path, progress: Progress) -> None:
         },
         progress=progress,
     )
-    noise_table = golden.envelope("free", torch.float32).noise
-    margins = {"logits": golden.manifest["margins"], **golden.manifest.get("expert_margins", {})}
-    for probe, all_margins in margins.items():
-        closest, largest = min(all_margins), noise_table[probe].largest
+    refuse_near_ties(golden)
+
+
+def refuse_near_ties(golden: Golden) -> None:
+    """LockstepError where the choice of a token or of experts is hardly clearer than float32's noise."""
+    noise_of = golden.envelope("free", torch.float32).noise
+    choices = {"logits": golden.manifest["margins"], **golden.manifest.get("expert_margins", {})}
+    for probe, margins in choices.items():
+        closest, largest = min(margins), noise_of[probe].largest
         if closest < CLEAR * largest:
             raise LockstepError(
-                f"{case.name} is an unstable golden: its closest choice at {probe} has a margin of "
+                f"{golden.case} is an unstable golden: its closest choice at {probe} has a margin of "
                 f"{closest:.1e}, under {CLEAR:.0f} times the noise {largest:.1e}; change the seed"
             )
 

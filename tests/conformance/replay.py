@@ -34,7 +34,7 @@ class Replay(Candidate):
         self.position = stop
         for probe in self.golden.probes(self.level):
             truth = self.golden.truth(probe, start, stop)
-            value = truth if probe == "next_id" else truth.to(self.dtype)
+            value = truth.to(self.dtype) if truth.is_floating_point() else truth
             changed = self.change(probe, value[None].clone())
             if changed is not None:
                 tap(probe, changed)
