@@ -1,21 +1,25 @@
 """Public cases D01, D04, D05, D06: rotary tables are transformers' own, bit for bit, at any position.
 
-Its modules make both sides' expectation: a position times a float32 frequency, in float32. One last bit
-of a frequency moves cos at position 131,071 by 0.01, so equality is asked for and not nearness.
+An angle is a position times a float32 frequency, in float32. One last bit of a frequency moves cos at
+position 131,071 by 0.01, so equality is asked for and not nearness.
 """
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from conformance.oracle import rotary
+from conformance.oracle import answers, rotary
 from conformance.oracle.configs import written
+from conformance.oracle.model import forget_lengths
 from engine.families import read_spec
 from engine.rope import Rotations
-from tests.cases.models import FAMILIES, ROTARY
+from tests.cases.models import FAMILIES, IDS, ROTARY, Models, differ
+from tests.engine import tiny
+from tests.engine.tiny import one_thread  # noqa: F401  (applies to this module)
 
 NEAR = torch.tensor([1, 7, 15, 255, 1000, 4095])
 FAR = torch.tensor([100_000, 131_071, 1_000_000])
@@ -129,3 +133,62 @@ def test_d05_a_part_of_a_head_has_exponents_of_its_own_width(part: float, kind: 
             "rope_parameters": {**rope, "partial_rotary_factor": part},
         },
     )
+
+
+# -- D04: the two paths beyond the context ---------------------------------------------------------
+
+BEYOND = {
+    "max_position_embeddings": 16,
+    "rope_parameters": {"rope_type": "dynamic", "rope_theta": 10000.0, "factor": 2.0},
+}
+DYNAMIC = [family for family in ROTARY if family != "phi3"]
+
+
+def dynamic(family: str, models: Models) -> Path:
+    changes = dict(BEYOND)
+    if family == "gemma3_text":
+        kinds = ("full_attention", "sliding_attention")
+        changes["rope_parameters"] = dict.fromkeys(kinds, BEYOND["rope_parameters"])
+    return models.folder(family, **changes)
+
+
+@pytest.mark.parametrize("family", DYNAMIC)
+def test_d04_a_prompt_of_any_length_is_the_references_whole_pass(
+    family: str, models: Models
+) -> None:
+    """Short, long, short again: a pass knows nothing of an earlier one, which in transformers it may.
+
+    A prompt in chunks is the prompt: the engine tells each chunk the whole length.
+    """
+    folder = dynamic(family, models)
+    engine, reference = models.engine(folder), models.reference(folder, torch.float32)
+    for length in (10, 16, 24, 17, 10):
+        forget_lengths(reference)
+        expected = answers.logits(reference, IDS[:length], "eager")
+        for chunk in (None, 5):
+            assert differ(engine.logits(IDS[:length], chunk), expected) < 1e-5
+
+
+def test_d04_the_reference_keeps_a_long_requests_base_for_a_shorter_one(models: Models) -> None:
+    """What this engine's parity does not mirror: 17 tokens after 24 are not those before them."""
+    reference = models.reference(dynamic("llama", models), torch.float32)
+    forget_lengths(reference)
+    first, _, second = (answers.logits(reference, IDS[:n], "eager") for n in (17, 24, 17))
+    assert differ(second, first) > 1e-4
+
+
+@pytest.mark.parametrize("family", ["llama", "gemma3_text", "deepseek_v3"])
+def test_d04_a_decode_step_beyond_the_context_is_the_references_cached_step(
+    family: str, models: Models
+) -> None:
+    """Both turn a new token by the base of the length so far, and leave the cached keys as they are.
+
+    So neither is the whole pass any more; parity there is with transformers' cached decoding.
+    """
+    folder = dynamic(family, models)
+    expected = answers.logits_in_chunks(models.reference(folder, torch.float32), IDS, 1)
+    decoder = models.engine(folder).decoder
+    assert differ(tiny.logits(decoder, IDS, [1] * len(IDS)), expected) < 1e-5
+    whole = tiny.logits(decoder, IDS)
+    assert differ(whole[:16], expected[:16]) > 1e-5, "the prompt knows its length from the start"
+    assert differ(whole[17:], expected[17:]) > 1e-4
