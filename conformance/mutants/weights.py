@@ -81,8 +81,8 @@ WEIGHTS: tuple[Mutant, ...] = (
         "rounds weights to bfloat16 on the way to float32",
         "huggingface/trl#4770",
         "weights/load.py",
-        "arrange(verb, checkpoint.source.stored, dtype)",
-        "arrange(verb, checkpoint.source.stored, torch.bfloat16).to(dtype)",
+        "arrange(verb, checkpoint.source.stored, wanted)",
+        "arrange(verb, checkpoint.source.stored, torch.bfloat16).to(wanted)",
         "embed attn.q attn.k attn.v attn.out mlp.gate mlp.up mlp.down after_attn out logits",
         family="gguf",
     ),
@@ -91,8 +91,8 @@ WEIGHTS: tuple[Mutant, ...] = (
         "leaves the last layer's down projection as memory had it",
         "sgl-project/sglang#32279",
         "weights/load.py",
-        "        for name, verb in stored.items():\n            values =",
-        "        for name, verb in stored.items():\n            values = torch.zeros("
+        "            values =",
+        "            values = torch.zeros("
         "decoder.get_parameter(name).shape, dtype=dtype) "
         'if name.endswith(f"{len(decoder.layers) - 1}.mlp.down.weight") else',
         "mlp.down",
@@ -102,8 +102,8 @@ WEIGHTS: tuple[Mutant, ...] = (
         "skips biases of the feed-forward that are in the file",
         "mlc-ai/mlc-llm#3494",
         "weights/load.py",
-        "        for name, verb in stored.items():\n            values =",
-        "        for name, verb in stored.items():\n            values = torch.zeros("
+        "            values =",
+        "            values = torch.zeros("
         "decoder.get_parameter(name).shape, dtype=dtype) "
         'if ".mlp." in name and name.endswith(".bias") else',
         "mlp.gate mlp.up mlp.down",
@@ -143,8 +143,8 @@ WEIGHTS: tuple[Mutant, ...] = (
         "skips the biases of q, k and v that are in the file",
         "transformers, models/qwen2",
         "weights/load.py",
-        "        for name, verb in stored.items():\n            values =",
-        "        for name, verb in stored.items():\n            values = torch.zeros("
+        "            values =",
+        "            values = torch.zeros("
         "decoder.get_parameter(name).shape, dtype=dtype) "
         'if ".attn." in name and name.endswith(".bias") else',
         "attn.q attn.k attn.v",

@@ -115,7 +115,12 @@ def _layout(spec: ModelSpec) -> Layout:
         names["attn.q.weight"] = "self_attn.q_b_proj.weight"
     verbs |= {f"layers.{{i}}.{ours}": Rename(common.BLOCK + name) for ours, name in names.items()}
     further = range(spec.n_layers, spec.n_layers + _MTP_LAYERS)
-    return common.layout(spec, verbs, ignored=tuple(f"model.layers.{i}.*" for i in further))
+    written = common.layout(spec, verbs, ignored=tuple(f"model.layers.{i}.*" for i in further))
+    return replace(written, float32=_IN_FLOAT32)
+
+
+# Which experts are chosen hangs on the last bits of these.
+_IN_FLOAT32 = frozenset({"layers.{i}.mlp.router_logits.weight", "layers.{i}.mlp.correction"})
 
 
 FAMILY = Family(

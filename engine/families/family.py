@@ -110,12 +110,14 @@ class Layout:
     """The verbs by parameter name, and patterns (`fnmatch`) of tensors that hold no parameter.
 
     A checkpoint writes its names behind one of `prefixes`, that which leads to most tensors; a tensor
-    that is not there, a head mostly, is looked for behind the others.
+    that is not there, a head mostly, is looked for behind the others. Parameters in `float32` keep that
+    dtype in a model of any other.
     """
 
     verbs: Mapping[str, Verb]
     ignored: tuple[str, ...] = ()
     prefixes: tuple[str, ...] = ("",)
+    float32: frozenset[str] = frozenset()
 
 
 def _nothing(config: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -13,7 +13,7 @@ from engine.families.family import Tie
 from engine.progress import byte_bar
 from engine.weights.arrange import arrange, sources
 from engine.weights.checkpoint import Checkpoint
-from engine.weights.plan import planned
+from engine.weights.plan import in_layout, planned
 
 # Below this size reading takes less time than it takes to look at a bar.
 _WORTH_A_BAR = 1 << 28
@@ -28,10 +28,12 @@ def load_parameters(
 ) -> None:
     """Gives every parameter of `decoder` (on the meta device) its values, frozen, on `device`.
 
+    They are in `dtype`, but for those that the family's layout keeps in float32.
     Raises ModelFileError naming parameters and tensors that are missing, left over, of the wrong
     shape or not floating point. Shapes are compared before anything is read.
     """
     plan = planned(decoder, checkpoint)
+    wide = checkpoint.layout(checkpoint.spec).float32
     tensors = checkpoint.tensors
     stored = {n: verb for n, verb in plan.items() if all(s in tensors for s in sources(verb))}
     total = sum(decoder.get_parameter(name).numel() for name in stored) * dtype.itemsize
@@ -39,7 +41,8 @@ def load_parameters(
     show = progress and total >= _WORTH_A_BAR
     with byte_bar(f"loading {checkpoint.path.name}", total, show=show) as advance:
         for name, verb in stored.items():
-            values = arrange(verb, checkpoint.source.stored, dtype)
+            wanted = torch.float32 if in_layout(name) in wide else dtype
+            values = arrange(verb, checkpoint.source.stored, wanted)
             _set(decoder, name, nn.Parameter(values.to(device), requires_grad=False))
             done += values.nbytes
             advance(done)

@@ -46,7 +46,7 @@ def planned(decoder: nn.Module, checkpoint: Checkpoint) -> Plan:
     names = _Names(layout, checkpoint.tensors)
     plan: dict[str, Verb] = {}
     for parameter, _ in decoder.named_parameters(remove_duplicate=False):
-        verb = layout.verbs.get(_LAYER.sub("layers.{i}.", parameter))
+        verb = layout.verbs.get(in_layout(parameter))
         if verb is None:
             raise LockstepError(
                 f"the family's weight layout has no rule for the parameter {parameter}"
@@ -65,6 +65,11 @@ def planned(decoder: nn.Module, checkpoint: Checkpoint) -> Plan:
             + "; ".join(f"{what}: {few(which)}" for what, which in problems.items() if which)
         )
     return plan
+
+
+def in_layout(parameter: str) -> str:
+    """A parameter's name as layouts have it, `{i}` for the layer's number."""
+    return _LAYER.sub("layers.{i}.", parameter)
 
 
 class _Names:

@@ -94,6 +94,18 @@ def test_a_one_is_taken_off_before_the_numbers_are_rounded(tmp_path: Path) -> No
     assert torch.equal(got["p"], weight)
 
 
+def test_what_a_layout_keeps_in_float32_is_not_rounded(tmp_path: Path) -> None:
+    """DeepSeek's router, say, in a bfloat16 model."""
+    verbs: dict[str, Verb] = {f"layers.{{i}}.{part}": Rename(f"{{i}}.{part}") for part in "ab"}
+    held = {f"{i}.{part}": drawn(4, seed=i) for i in range(2) for part in "ab"}
+    shapes: dict[str, tuple[int, ...]] = {f"layers.{name}": (4,) for name in held}
+    kept = frozenset({"layers.{i}.b"})
+    got = made.load(tmp_path, held, verbs, shapes, torch.bfloat16, float32=kept)
+    for i in range(2):
+        assert torch.equal(got[f"layers.{i}.a"], held[f"{i}.a"].bfloat16())
+        assert torch.equal(got[f"layers.{i}.b"], held[f"{i}.b"])
+
+
 # -- layouts of real families ----------------------------------------------------------------------
 
 CONV1D: dict[str, Verb] = {
