@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 
+from engine import Engine, SamplingParams
 from engine.backends import backend
 from engine.decoder import Decoder
 from engine.errors import ModelFileError
@@ -239,3 +240,17 @@ def test_a_tensor_of_another_family_is_not_left_aside(tmp_path: Path) -> None:
     assert "blk.1.attn_q_norm.weight (the config declares no layers.1.attn.q_norm.weight)" in str(
         refusal.value
     )
+
+
+# -- a real model ------------------------------------------------------------------------------------
+
+
+def test_gemma3_270m_goes_on_as_it_should(asset: Any) -> None:
+    """Five types of quantisation in one file; greedy, from ids, after "The capital of France is"."""
+    engine = Engine.load(asset("gemma3-270m"), dtype="bfloat16")
+    assert sum(p.numel() for p in engine.decoder.parameters()) == 268_098_176
+    # The file has 16, 16.875 and 10.8125 in the first norm, with the 1.
+    norm = engine.decoder.layers[0].pre_attn_norm.weight
+    assert norm[:3].tolist() == [15, 15.875, 9.8125]
+    done = engine.generate([2, 818, 5279, 529, 7001, 563], SamplingParams(max_tokens=8))
+    assert done.text == " the capital of the country of France."
