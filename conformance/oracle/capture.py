@@ -22,7 +22,7 @@ from conformance.candidate import over_keys
 from conformance.cases import Case, RealCase
 from conformance.golden import Golden, sha256, write_manifest
 from conformance.oracle.model import Oracle, config_of, follows_length, load
-from conformance.oracle.noise import ENSEMBLE, QUICK, ensemble, noise, scales
+from conformance.oracle.noise import ENSEMBLE, ensemble, noise, quick, scales
 from conformance.oracle.routing import expert_margins
 from conformance.oracle.text import Reference
 from conformance.reorder import Variant
@@ -265,10 +265,10 @@ def refuse_near_ties(golden: Golden) -> None:
             )
 
 
-def capture_quick(case: Case, out: Path) -> Golden:
+def capture_quick(case: Case, out: Path, chunk: int | None) -> Golden:
     """A tiny case's golden for trials in float32 on a CPU, with its checkpoint, in a fraction of a second.
 
-    The choices of the reference may be near-ties, which a trial judges by their margins.
+    Prompts are to be fed whole, or in the chunks that its noise is measured with. The choices of the reference may be near-ties, which a trial judges by their margins.
     """
     tiny_checkpoint(case, out)
     run = Run(
@@ -279,7 +279,7 @@ def capture_quick(case: Case, out: Path) -> Golden:
         dtypes=("float32",),
         kept_as=getattr(torch, case.kept_as),
         whole_prompts=case.whole_prompts,
-        ensemble=QUICK,
+        ensemble=quick(chunk),
         answer_tokens=case.decode_tokens + 1,
     )
     about = {"case": case.name, "family": case.family, "seed": case.seed, "checkpoint": "."}

@@ -108,11 +108,12 @@ def scales(golden: Golden, model: Any) -> dict[str, Tensor]:
     return found
 
 
-#: The same in a few wide runs, for goldens that are made on the spot and serve one CPU trial.
-QUICK: tuple[Variant, ...] = (
-    Variant(permute=1, batch=8, each=True),
-    Variant(permute=2, batch=4, each=True, attention="sdpa"),
-)
+def quick(chunk: int | None) -> tuple[Variant, ...]:
+    """Two wide runs, for goldens made on the spot: they serve one trial on a CPU with such chunks."""
+    return (
+        Variant(permute=1, batch=8, each=True, chunk=chunk),
+        Variant(permute=2, batch=4, each=True, chunk=chunk, attention="sdpa"),
+    )
 
 
 def ensemble(golden: Golden, model: Any, variants: Sequence[Variant] = ENSEMBLE) -> list[Variant]:
