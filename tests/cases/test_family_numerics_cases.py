@@ -137,12 +137,16 @@ E06 = {
 @pytest.mark.parametrize("family", ["gemma", "gemma2", "gemma3_text"])
 @pytest.mark.parametrize("dtype", E06)
 def test_e06_embeddings_are_scaled_by_the_root_in_their_own_dtype(family: str, dtype: str) -> None:
+    """Of ones the root comes out; of other numbers products show that it was rounded before them."""
     for dim, value in E06[dtype].items():
         embed = Embedding(spec_of(family, hidden_size=dim))
-        embed.weight = nn.Parameter(torch.ones(2, dim, dtype=DTYPES[dtype]), requires_grad=False)
-        got = embed(torch.tensor([[1]]), torch.tensor([0]))
-        assert got.dtype == DTYPES[dtype]
-        assert got.flatten().tolist() == pytest.approx([value] * dim, rel=2e-8)
+        weight = torch.stack((torch.ones(dim), torch.linspace(0.5, 1.5, dim))).to(DTYPES[dtype])
+        embed.weight = nn.Parameter(weight, requires_grad=False)
+        ones, others = embed(torch.tensor([[0, 1]]), torch.tensor([0, 1]))[0]
+        assert ones.tolist() == pytest.approx([value] * dim, rel=2e-8)
+        assert torch.equal(others, (weight[1].float() * ones[0].float()).to(DTYPES[dtype]))
+        late = (weight[1].float() * dim**0.5).to(DTYPES[dtype])
+        assert torch.equal(others, late) == (dtype == "float32")
 
 
 def test_e06_a_multiplier_of_the_config_is_not_rounded_first() -> None:

@@ -87,6 +87,23 @@ def test_d06_tables_of_every_family_are_the_references(family: str) -> None:
     assert_tables_are_the_references(family, {})
 
 
+@pytest.mark.parametrize("family", ["llama", "gemma3_text", "gpt_oss", "deepseek_v3"])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_d06_the_suites_own_reference_keeps_float32_frequencies(
+    family: str, dtype: torch.dtype, models: Models
+) -> None:
+    """Goldens would be wrong if it did not: a model that is cast as a whole has its table cast, too."""
+    folder = models.folder(family)
+    rope = models.reference(folder, dtype).base_model.rotary_emb
+    fresh = rotary.module_of(written(family, FAMILIES[family]))
+    expected = rotary.tables(fresh, NEAR, dtype)
+    for theirs, right in zip(rotary.tables(rope, NEAR, dtype), expected, strict=True):
+        assert all(map(torch.equal, theirs, right))
+    if dtype is not torch.float32:
+        cast = rotary.tables(fresh.to(dtype), NEAR, dtype)
+        assert not any(torch.equal(a[0], b[0]) for a, b in zip(cast, expected, strict=True))
+
+
 SCALED = [family for family in ROTARY if family not in ("phi3", "gemma3_text")]
 
 
