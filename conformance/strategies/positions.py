@@ -57,3 +57,10 @@ def _rope(kind: str, dim: int, tokens: int) -> st.SearchStrategy[dict[str, Any]]
         {"rope_type": st.just(kind), "rope_theta": _THETAS, **needed[kind]},
         optional=optional.get(kind, {}),
     )
+
+
+def follows_length(config: dict[str, Any]) -> bool:
+    """Whether a config's frequencies follow the number of tokens in view, so that chunks change results."""
+    rope = config.get("rope_parameters") or {}
+    kinds = {table["rope_type"] for table in rope.values() if isinstance(table, dict)}
+    return bool({"dynamic", "longrope"} & (kinds | {rope.get("rope_type")}))
