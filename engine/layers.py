@@ -135,7 +135,7 @@ class AllHeadsNorm(RMSNorm):
 
     def forward(self, x: Tensor) -> Tensor:
         flat = super().forward(x.transpose(1, 2).flatten(2))  # [B, T, heads * D]
-        return flat.unflatten(-1, (x.shape[1], -1)).transpose(1, 2)  # [B, heads, T, D]
+        return flat.view(*flat.shape[:2], x.shape[1], -1).transpose(1, 2)  # [B, heads, T, D]
 
 
 class LayerNorm(Probe):
