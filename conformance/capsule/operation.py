@@ -38,7 +38,8 @@ def pack_operation(
     def shows(schedule: Schedule) -> bool:
         return failure.shown_by(trial(candidate, golden, dtype, schedule, run.level))
 
-    schedule = shortest(found.schedule, shows)
+    # Where frequencies follow the tokens in view, a shorter prompt is another computation.
+    schedule = found.schedule if golden.whole_prompts else shortest(found.schedule, shows)
     level = min(run.level, candidate.level)
     # A cache has room for all of a golden's tokens, and some faults show only where room is left.
     lengths = [n for n in (sum(schedule), sum(schedule) + 1) if n <= len(golden.ids)]

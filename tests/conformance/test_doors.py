@@ -192,7 +192,7 @@ def test_what_a_tap_hands_back_at_any_probe_is_gone_on_with(family: str) -> None
             return value * 1.5
         return (EXPERTS - 1 - value).flip(-1)
 
-    for probe in list(plain)[:-1]:
+    for probe in [p for p in plain if "layers.0." not in p and p != "logits"]:
         after = shown_by(model, lambda p, value, at=probe: altered(value) if p == at else value)
         assert not torch.equal(after["logits"], plain["logits"]), probe
 

@@ -36,7 +36,8 @@ def golden_of(tmp_path_factory: pytest.TempPathFactory) -> Make:
         if family not in made:
             folder = tmp_path_factory.mktemp(family)
             config = CONFIGS[family] | {"bos_token_id": None, "eos_token_id": None}
-            made[family] = capture_quick(Case(family, family, config, 4, decode_tokens=2), folder)
+            case = Case(family, family, config, seed=4, decode_tokens=2)
+            made[family] = capture_quick(case, folder, None)
         return Golden(made[family].folder)
 
     return make
