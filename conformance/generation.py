@@ -42,8 +42,8 @@ def answer(
     """Judges every kind of answer that the candidate has, text alone at L0.
 
     `envelope` is that of a free run; `level` is the deepest that may be looked at. A difference is
-    excused where the answer leaves the reference's at a tie, or where a trial has named culprits
-    already: what follows from them is no news. A candidate that raises has answered so.
+    excused where the answer leaves the reference's at or behind a tie, or where a trial has named
+    culprits already: what follows from them is no news. A candidate that raises has answered so.
     """
     count = golden.schedule[0]
     prompt, expected = golden.ids[:count].tolist(), golden.ids[count:].tolist()
@@ -94,11 +94,24 @@ def _leaves_at_a_tie(chosen: Sequence[int], golden: Golden, envelope: Envelope) 
     for n, (ours, theirs) in enumerate(zip(chosen, expected, strict=False)):
         if ours != theirs:
             choice = Choice(first - 1 + n, ours, theirs)
-            return disagreements([choice], golden, envelope)[0].is_tie
+            (found,) = disagreements([choice], golden, envelope)
+            return found.is_tie or _passes_tied_experts(golden, envelope, first + n)
     return False
 
 
 def _passes_a_tie(golden: Golden, envelope: Envelope) -> bool:
     """Whether the reference itself chose within the envelope: its text may then go on otherwise."""
     margins = golden.manifest["margins"][golden.schedule[0] - 1 : -1]
-    return bool(min(margins) <= 2 * envelope.allowance("logits"))
+    tied = bool(min(margins) <= 2 * envelope.allowance("logits"))
+    return tied or _passes_tied_experts(golden, envelope, len(golden.ids))
+
+
+def _passes_tied_experts(golden: Golden, envelope: Envelope, tokens: int) -> bool:
+    """Whether one of the first `tokens` went to experts that were chosen within the envelope.
+
+    A loop by itself has nobody to hand it the reference's experts: its answer may then go on otherwise.
+    """
+    return any(
+        min(margins[:tokens]) <= envelope.allowance(probe)
+        for probe, margins in golden.manifest.get("expert_margins", {}).items()
+    )

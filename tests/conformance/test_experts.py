@@ -13,8 +13,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from conformance.candidate import Level
 from conformance.cases import Case
 from conformance.experts import choice_errors, is_expert_choice, router_of
+from conformance.generation import answer
 from conformance.golden import Golden
 from conformance.lockstep import nowhere, walk
 from conformance.oracle.capture import capture_quick, refuse_near_ties
@@ -122,6 +124,24 @@ def test_a_free_run_goes_on_with_the_goldens_experts_and_nothing_else(mixtral: G
     walk(Watching(mixtral, other_experts(mixtral, 5)), mixtral, torch.float32, nowhere)
     assert list(returned) == [p for p in mixtral.manifest["probes"] if is_expert_choice(p)]
     assert torch.equal(returned[IDS][0], mixtral.truth(IDS, 0, mixtral.schedule[0]))
+
+
+@pytest.mark.parametrize(("margin", "findings"), [(1e-9, 0), (1.0, 1)])
+def test_an_answer_that_differs_behind_tied_experts_is_excused(
+    mixtral: Golden, margin: float, findings: int
+) -> None:
+    class Other(Replay):
+        """Answers otherwise than the reference."""
+
+        def greedy(self, ids: list[int], max_tokens: int) -> list[int]:
+            return [token + 1 for token in mixtral.ids[-max_tokens:].tolist()]
+
+    mixtral.manifest["margins"] = [1.0] * len(mixtral.ids)
+    for margins in mixtral.manifest["expert_margins"].values():
+        margins[:] = [margin] * len(margins)
+    envelope = mixtral.envelope("free", torch.float32)
+    said = answer(Other(mixtral), mixtral, envelope, Level.L5)
+    assert len(said.findings) == findings
 
 
 @pytest.mark.parametrize("family", SPARSE)
