@@ -78,8 +78,9 @@ class Tap(Protocol):
     """Called with each probe's name and value as it appears, in order.
 
     Values keep a leading batch axis: [B, T, dim], [B, heads, T, D], scores and weights
-    [B, H, T, S], the cache [B, K, S, D] with all keys so far. The candidate must go on with the
-    tensor that is returned; a candidate below L4 may drop it.
+    [B, H, T, S], the cache [B, K, S, D] with all keys so far, as `attn.kv_up` is; ids of experts are
+    whole numbers. The candidate must go on with the tensor that is returned; a candidate below L4 may
+    drop it.
     """
 
     def __call__(self, probe: str, value: Tensor) -> Tensor: ...

@@ -8,6 +8,7 @@ import platform
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,9 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from conformance.candidate import over_keys
 from conformance.cases import Case, RealCase
+from conformance.cases.answers import BEST
 from conformance.golden import Golden, sha256, write_manifest
-from conformance.oracle.model import Oracle, config_of, follows_length, load
+from conformance.oracle.model import Oracle, follows_length, load
 from conformance.oracle.noise import ENSEMBLE, ensemble, noise, quick, scales
 from conformance.oracle.routing import expert_margins
 from conformance.oracle.text import Reference
@@ -139,7 +141,9 @@ def truth(
 class Run:
     """What the reference is run on, and which of its probes are kept, in which dtypes' noise.
 
-    `answer_tokens`, more than `decode_tokens`, is how far the greedy answer goes.
+    `whole_prompts`: see `Golden.whole_prompts`; None asks the model. `answer_tokens`, more than
+    `decode_tokens`, is how far the greedy answer goes.
+    With `random_logits` only the best logits of each position and so many at random are kept.
     """
 
     checkpoint: Path
@@ -148,9 +152,10 @@ class Run:
     watch: Sequence[str]
     dtypes: Sequence[str]
     kept_as: torch.dtype  # of the trace
-    whole_prompts: bool = False
+    whole_prompts: bool | None = False
     ensemble: Sequence[Variant] = ENSEMBLE
     answer_tokens: int = ANSWER_TOKENS
+    random_logits: int | None = None
 
 
 def capture(
@@ -170,6 +175,10 @@ def capture(
     model = load(run.checkpoint, torch.float64)
     ids, trace, answer = truth(model, run.prompt, run.decode_tokens, run.watch, run.answer_tokens)
     meaning = words(ids[len(run.prompt) :].tolist(), model)
+    logits = trace["logits"]
+    vocabulary = {} if run.random_logits is None else _vocabulary(logits, run.random_logits)
+    if vocabulary:
+        trace["logits"] = logits[:, vocabulary["vocabulary"]]
     kept = {p: t.to(run.kept_as) if t.is_floating_point() else t for p, t in trace.items()}
     save_file(kept, out / "trace.safetensors")
     manifest = {
@@ -182,7 +191,8 @@ def capture(
         "watch": list(run.watch),
         "probes": list(trace),
         "truth": "float64, eager attention, cpu",
-        "margins": _margins(trace["logits"]),
+        "margins": _margins(logits),
+        **vocabulary,
         "versions": {
             "transformers": transformers.__version__,
             "torch": torch.__version__.partition("+")[0],
@@ -192,7 +202,8 @@ def capture(
         "dtypes": list(run.dtypes),
         "ensemble": [],
     }
-    if run.whole_prompts:
+    follows = follows_length(model.config) if run.whole_prompts is None else run.whole_prompts
+    if follows:
         manifest["whole_prompts"] = True
     save_file({}, out / "scales.safetensors")
     write_manifest(out, manifest)
@@ -216,6 +227,18 @@ def capture(
     (out / "noise.json").write_text(json.dumps(tables, separators=(",", ":")) + "\n")
     write_manifest(out, manifest)
     return Golden(out)
+
+
+def _vocabulary(logits: Tensor, random: int) -> dict[str, Any]:
+    """What a manifest says where some logits [T, V] are kept: whose, and the logsumexp of all of them."""
+    generator = torch.Generator("cpu").manual_seed(0)
+    drawn = torch.randint(logits.shape[-1], (random,), generator=generator)
+    kept = torch.cat([drawn, logits.topk(BEST, dim=-1).indices.flatten()]).unique()
+    return {
+        "vocabulary": kept.tolist(),
+        "vocabulary_size": logits.shape[-1],
+        "logsumexp": logits.logsumexp(-1).tolist(),
+    }
 
 
 def _margins(logits: Tensor) -> list[float]:
@@ -268,7 +291,8 @@ def refuse_near_ties(golden: Golden) -> None:
 def capture_quick(case: Case, out: Path, chunk: int | None) -> Golden:
     """A tiny case's golden for trials in float32 on a CPU, with its checkpoint, in a fraction of a second.
 
-    Prompts are to be fed whole, or in the chunks that its noise is measured with. The choices of the reference may be near-ties, which a trial judges by their margins.
+    Prompts are to be fed whole, or in the chunks that its noise is measured with. The choices of the
+    reference may be near-ties, which a trial judges by their margins.
     """
     tiny_checkpoint(case, out)
     run = Run(
@@ -295,38 +319,53 @@ def capture_real(case: RealCase, model: Path, out: Path, progress: Progress) -> 
         "checkpoint_sha256": sha256(model),
         "command": f"lockstep golden capture {case.name}",
     }
-    dtypes = ("float32", "bfloat16")
-    _capture_text(model, case.text, case.decode_tokens, case.watch, dtypes, out, about, progress)
+    run = partial(
+        Run,
+        model,
+        decode_tokens=case.decode_tokens,
+        watch=case.watch,
+        dtypes=("float32", "bfloat16"),
+        kept_as=torch.float32,
+        whole_prompts=None,
+        random_logits=case.random_logits,
+    )
+    _capture_text(model, case.text, run, out, about, progress)
 
 
 def capture_live(name: str, model: Path, out: Path, dtype: str, progress: Progress) -> None:
     """A golden of any model for one check in one dtype, every probe of it."""
     about = {"case": name, "checkpoint": str(model), "command": f"lockstep check {name}"}
-    _capture_text(model, LIVE_TEXT, LIVE_DECODE_TOKENS, ("*",), (dtype,), out, about, progress)
+    run = partial(
+        Run,
+        model,
+        decode_tokens=LIVE_DECODE_TOKENS,
+        watch=("*",),
+        dtypes=(dtype,),
+        kept_as=torch.float32,
+        whole_prompts=None,
+        answer_tokens=LIVE_DECODE_TOKENS + 1,  # no weaker check will ask for more
+    )
+    _capture_text(model, LIVE_TEXT, run, out, about, progress)
 
 
 def _capture_text(
     model: Path,
     text: str,
-    decode_tokens: int,
-    watch: Sequence[str],
-    dtypes: Sequence[str],
+    run: Callable[..., Run],
     out: Path,
     about: dict[str, Any],
     progress: Progress,
 ) -> None:
     """Prompt and continuation by the model's own tokenizer; random ids where it has none."""
-    config = config_of(model)
-    whole_prompts = follows_length(config)
     if model.suffix == ".gguf":
         reference = Reference.of_gguf(model)
     elif (model / "tokenizer.json").is_file():
         reference = Reference.load(model)
     else:
+        config = AutoConfig.from_pretrained(model, local_files_only=True)
         generator = torch.Generator("cpu").manual_seed(0)
         prompt = torch.randint(config.vocab_size, (LIVE_RANDOM_TOKENS,), generator=generator)
-        run = Run(model, prompt, decode_tokens, watch, dtypes, torch.float32, whole_prompts)
-        capture(run, out, about, progress)
+        capture(run(prompt=prompt), out, about, progress)
         return
 
     def words(generated: list[int], loaded: Any) -> dict[str, Any]:
@@ -337,5 +376,4 @@ def _capture_text(
         return {"text": text, "continuation": answer}
 
     prompt = torch.tensor(reference.encode(text).ids, dtype=torch.int64)
-    run = Run(model, prompt, decode_tokens, watch, dtypes, torch.float32, whole_prompts)
-    capture(run, out, about, progress, words)
+    capture(run(prompt=prompt), out, about, progress, words)

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import AutoConfig, AutoModelForCausalLM, DynamicCache
+from transformers import AutoModelForCausalLM, DynamicCache
 
 from conformance.candidate import Candidate, Level, Tap, over_keys
 from conformance.oracle import attention, routing
@@ -32,9 +32,12 @@ def load(path: Path, dtype: torch.dtype) -> Any:
     model keeps in float32 what its family says.
     """
     narrow = torch.float32 if dtype is torch.float64 else dtype
-    model: Any = AutoModelForCausalLM.from_pretrained(
-        **_place(path), dtype=narrow, local_files_only=True
+    where = (
+        {"pretrained_model_name_or_path": str(path.parent), "gguf_file": path.name}
+        if path.suffix == ".gguf"
+        else {"pretrained_model_name_or_path": str(path)}
     )
+    model: Any = AutoModelForCausalLM.from_pretrained(**where, dtype=narrow, local_files_only=True)
     if dtype is torch.float64:
         model = model.double()
     if model._can_set_experts_implementation():
@@ -43,18 +46,6 @@ def load(path: Path, dtype: torch.dtype) -> Any:
     if not found <= {dtype, *model._get_dtype_plan(narrow).values()}:
         raise RuntimeError(f"the reference was asked for {dtype} and has {found}")
     return model.eval()
-
-
-def config_of(path: Path) -> Any:
-    """The config of the decoder in a folder or .gguf file."""
-    whole: Any = AutoConfig.from_pretrained(**_place(path), local_files_only=True)
-    return whole.get_text_config(decoder=True)
-
-
-def _place(path: Path) -> dict[str, str]:
-    if path.suffix == ".gguf":
-        return {"pretrained_model_name_or_path": str(path.parent), "gguf_file": path.name}
-    return {"pretrained_model_name_or_path": str(path)}
 
 
 def follows_length(config: Any) -> bool:

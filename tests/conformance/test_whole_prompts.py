@@ -13,7 +13,7 @@ from conformance.cases import Case
 from conformance.check import run_check
 from conformance.golden import Golden
 from conformance.oracle.capture import capture_quick
-from conformance.oracle.model import config_of, follows_length
+from conformance.oracle.model import follows_length
 from conformance.oracle.noise import ENSEMBLE, ensemble
 from tests.conformance.tiny_families import CONFIGS, PLAIN
 
@@ -48,8 +48,8 @@ def test_its_noise_is_that_of_whole_prompts(dynamic: Golden, golden: Golden) -> 
 
 
 def test_models_that_are_asked_live_say_so_themselves(dynamic: Golden, golden: Golden) -> None:
-    assert follows_length(config_of(dynamic.folder))
-    assert not follows_length(config_of(golden.folder))
+    assert follows_length(AutoConfig.from_pretrained(dynamic.folder))
+    assert not follows_length(AutoConfig.from_pretrained(golden.folder))
     assert not follows_length(AutoConfig.for_model("gpt2"))
     two = AutoConfig.for_model("gemma3_text", **CONFIGS["gemma3_text"])
     assert not follows_length(two)
