@@ -5,19 +5,22 @@ Like `test_oracle`, these tests run transformers in their own process: they are 
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
-from transformers import AutoConfig, AutoModelForCausalLM
 
 from conformance.candidate import over_keys
+from conformance.cases import Case
 from conformance.experts import is_expert_choice
+from conformance.oracle.capture import tiny_checkpoint
 from conformance.oracle.doors import LAYOUTS, layout_of
 from conformance.oracle.model import Oracle, follows_length, load
 from conformance.reorder import Variant
@@ -46,20 +49,17 @@ IDS = torch.randint(V, (T,), generator=torch.Generator().manual_seed(3))
 Shown = dict[str, Tensor]
 
 
+def checkpoint_of(family: str, config: dict[str, Any], folder: Path) -> Path:
+    """A tiny model of the family, every parameter and stored buffer drawn, in the folder."""
+    special = {"bos_token_id": None, "eos_token_id": None}
+    tiny_checkpoint(Case(family, family, config | special, seed=1), folder)
+    return folder
+
+
 @cache
 def model_of(family: str) -> Any:
-    """A tiny model, every parameter and stored buffer drawn."""
-    special = {"bos_token_id": None, "eos_token_id": None}
-    config = AutoConfig.for_model(family, **CONFIGS[family], **special)
-    model = AutoModelForCausalLM.from_config(config).eval()
-    draw = torch.Generator().manual_seed(1)
-    with torch.no_grad():
-        for tensor in model.state_dict().values():
-            spread = 0.5 if tensor.dim() < 2 else 0.3
-            tensor.copy_(spread * torch.randn(tensor.shape, generator=draw))
-    if model._can_set_experts_implementation():
-        model.set_experts_implementation("eager")
-    return model
+    with TemporaryDirectory() as folder:
+        return load(checkpoint_of(family, CONFIGS[family], Path(folder)), torch.float32)
 
 
 def shown_by(
@@ -256,8 +256,8 @@ class Float32Results(TorchDispatchMode):
 
 
 @families
-def test_truth_is_float64_in_every_single_operation(family: str, tmp_path: Any) -> None:
-    model_of(family).save_pretrained(tmp_path)
+def test_truth_is_float64_in_every_single_operation(family: str, tmp_path: Path) -> None:
+    checkpoint_of(family, CONFIGS[family], tmp_path)
     model = load(tmp_path, torch.float64)
     assert not follows_length(model.config)
     with Float32Results() as narrow:
@@ -271,9 +271,9 @@ def test_truth_is_float64_in_every_single_operation(family: str, tmp_path: Any) 
 @pytest.mark.parametrize("family", ["gpt_oss", "deepseek_v3"])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_what_a_family_keeps_in_float32_does_not_keep_it_from_half_precision(
-    family: str, dtype: torch.dtype, tmp_path: Any
+    family: str, dtype: torch.dtype, tmp_path: Path
 ) -> None:
-    model_of(family).save_pretrained(tmp_path)
+    checkpoint_of(family, CONFIGS[family], tmp_path)
     shown = shown_by(load(tmp_path, dtype))
     wide = {p.rpartition(".")[2] for p, value in shown.items() if value.dtype != dtype}
     assert wide - {"router_logits", "expert_weights"} == {"expert_ids"}
@@ -310,20 +310,15 @@ def test_other_experts_that_are_handed_on_get_their_own_weights() -> None:
     ids=["dynamic", "longrope"],
 )
 def test_a_run_starts_with_the_frequencies_of_its_own_length(
-    family: str, rope: dict[str, Any], tmp_path: Any
+    family: str, rope: dict[str, Any], tmp_path: Path
 ) -> None:
     """A longer run before it would leave its own; in float64 they are the same float32 numbers."""
     config = {key: value for key, value in PLAIN.items() if key != "head_dim"} | {
         "max_position_embeddings": 6,
         "original_max_position_embeddings": 6,
         "rope_parameters": rope | {"rope_theta": 10000.0},
-        "bos_token_id": None,
-        "eos_token_id": None,
     }
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # transformers' own, of the test's small numbers
-        made = AutoModelForCausalLM.from_config(AutoConfig.for_model(family, **config))
-    made.save_pretrained(tmp_path)
+    checkpoint_of(family, config, tmp_path)
     tables = {}
     for dtype in (torch.float32, torch.float64):
         model = load(tmp_path, dtype)
@@ -340,4 +335,4 @@ def test_a_run_starts_with_the_frequencies_of_its_own_length(
 
 def test_an_architecture_without_doors_is_an_error_that_names_it() -> None:
     with pytest.raises(LockstepError, match=r"no operations of a bloom; .* qwen3_moe"):
-        layout_of(AutoConfig.for_model("bloom"))
+        layout_of(SimpleNamespace(model_type="bloom"))
