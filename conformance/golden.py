@@ -40,6 +40,7 @@ _KEYS = {
     "tokens": {"case", "command", "files", "versions"}
     | {"checkpoint", "checkpoint_sha256", "text_sha256"},
     "decisions": {"case", "command", "files", "versions"},
+    "answers": {"case", "command", "files", "versions", "checkpoint", "checkpoint_sha256"},
     "model": {"case", "checkpoint", "command", "files", "versions"}
     | {"ids", "prompt_tokens", "greedy", "probes", "watch", "margins"},
 }
@@ -131,9 +132,13 @@ class Golden:
     def truth(self, probe: str, start: int, stop: int) -> Tensor:
         """The truth of the tokens at positions start to stop, without a batch axis: float64, ids int64."""
         if probe == "logprobs":
-            return self.truth("logits", start, stop).log_softmax(-1)
+            logits = self.truth("logits", start, stop)
+            if self.vocabulary is None:
+                return logits.log_softmax(-1)
+            sums = torch.tensor(self.manifest["logsumexp"][start:stop], dtype=torch.float64)
+            return logits - sums[:, None]
         if probe == "next_id":
-            return self.truth("logits", stop - 1, stop).argmax(-1)
+            return self.tokens(self.truth("logits", stop - 1, stop).argmax(-1))
         whole = self.trace[probe]
         if is_expert_choice(probe):
             return whole[start:stop]
@@ -142,6 +147,31 @@ class Golden:
         if probe.endswith((".scores", ".weights")):
             return whole[..., start:stop, :stop].double()
         return whole[..., start:stop, :].double()
+
+    @cached_property
+    def vocabulary(self) -> Tensor | None:
+        """The tokens whose logits are kept, ascending; None where all are."""
+        kept = self.manifest.get("vocabulary")
+        return None if kept is None else torch.tensor(kept)
+
+    def kept(self, probe: str, value: Tensor) -> Tensor:
+        """The part of a probe's value [..., n] that the truth speaks of."""
+        if self.vocabulary is None or probe not in ("logits", "logprobs"):
+            return value
+        if value.shape[-1:] != (self.manifest["vocabulary_size"],):
+            return value
+        return value[..., self.vocabulary.to(value.device)]
+
+    def tokens(self, places: Tensor) -> Tensor:
+        """The tokens whose logits stand at these places of a row of the truth."""
+        return places if self.vocabulary is None else self.vocabulary[places]
+
+    def place(self, token: int) -> int | None:
+        """Where a token's logit stands in a row of the truth; None if it is not there."""
+        if self.vocabulary is None:
+            return token if 0 <= token < self.trace["logits"].shape[-1] else None
+        found = (self.vocabulary == token).nonzero()
+        return int(found) if len(found) else None
 
     def scale(self, probe: str, start: int, stop: int) -> Tensor | None:
         """The scales of those tokens' rows; None where the truth's largest magnitude is the scale."""

@@ -195,12 +195,13 @@ class _Watch:
         truth = truth.to(value.device)
         batch = value.shape[0] or 1 if value.ndim == truth.ndim + 1 else 1
         expected = (batch, *truth.shape)
-        if tuple(value.shape) != expected:
-            problem = f"has the shape {tuple(value.shape)}, the reference {expected}"
+        kept = self.golden.kept(probe, value)
+        if tuple(kept.shape) != expected:
+            problem = f"has the shape {tuple(kept.shape)}, the reference {expected}"
             self._report(probe, problem=problem)
             return rounded.to(value.device).expand(expected).clone() if hand_on else value
         self._measure(probe, value, truth, since)
-        if hand_on:
+        if hand_on and kept is value:  # nothing follows a part of the logits
             return truth.to(value.dtype).expand(expected).clone()
         return value
 
@@ -218,10 +219,11 @@ class _Watch:
         if is_expert_choice(probe):
             self._compare_experts(probe, value, truth, since)
             return
+        whole, value = value, self.golden.kept(probe, value)
         known = truth
         if self.partial:  # what the candidate did not say counts no more than a masked place
             known = truth.masked_fill(value.isnan(), -torch.inf)
-            value = value.nan_to_num(nan=-torch.inf)
+            whole, value = (x.nan_to_num(nan=-torch.inf) for x in (whole, value))
         scale = self.golden.scale(probe, self.start, self.stop)
         errors = row_errors(value, known, None if scale is None else scale.to(value.device))
         start = 0 if over_keys(probe) else self.start
@@ -246,12 +248,13 @@ class _Watch:
             said = (known > -torch.inf).expand_as(value).any(-1)[0]
             self._compare_choices(
                 (self.start + said.nonzero()[:, 0]).tolist(),
-                value[0].argmax(-1)[said].tolist(),
-                truth.argmax(-1)[said].tolist(),
+                whole[0].argmax(-1)[said].tolist(),
+                self.golden.tokens(truth.argmax(-1).cpu())[said.cpu()].tolist(),
             )
         if probe == "logits" and not self.hand_on(probe):
-            logprobs = value.float().log_softmax(-1).to(value.dtype)
-            self._measure("logprobs", logprobs, truth.log_softmax(-1))
+            logprobs = whole.float().log_softmax(-1).to(whole.dtype)
+            truth = self.golden.truth("logprobs", self.start, self.stop).to(whole.device)
+            self._measure("logprobs", logprobs, truth)
 
     def _compare_choices(
         self, positions: list[int], chosen: list[int], expected: list[int]

@@ -20,6 +20,7 @@ Function = Callable[..., Any]
 _MATMULS = (torch.matmul, torch.Tensor.matmul, torch.Tensor.__matmul__)
 SOFTMAXES = (torch.nn.functional.softmax, torch.softmax, torch.Tensor.softmax)
 _MEANS = (torch.mean, torch.Tensor.mean)
+_COLUMNS = 256  # of a wide matrix, at once
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,16 @@ class Variant:
 
 
 PLAIN = Variant()
+
+
+def _rows(matrix: Tensor, order: Tensor) -> Tensor:
+    """matrix[..., order, :], the same in memory, for a wide one several times as fast.
+
+    Weights are seen transposed: of a few columns at a time the cache of a processor holds all rows.
+    """
+    if matrix.ndim > 2 or matrix.shape[-1] <= _COLUMNS:
+        return matrix[..., order, :]
+    return torch.cat([part[order] for part in matrix.split(_COLUMNS, -1)], dim=-1)
 
 
 class FunctionMode(TorchFunctionMode):
@@ -139,7 +150,7 @@ class Permuted(_Products):
 
     def product(self, a: Tensor, b: Tensor) -> Tensor:
         order = self._order(a.shape[-1])
-        return torch.matmul(a[..., order], b[..., order, :])
+        return torch.matmul(a[..., order], _rows(b, order))
 
     def _order(self, n: int) -> Tensor:
         return torch.randperm(n, generator=self.generator)

@@ -252,8 +252,10 @@ def disagreements(
     for choice in choices:
         row = golden.truth("logits", choice.position, choice.position + 1)[0]
         scale = float(row.abs().max())
-        known = 0 <= choice.chosen < len(row)  # a wider vocabulary has tokens that are never right
-        margin = float(row[choice.expected] - row[choice.chosen]) / scale if known else math.inf
+        # A wider vocabulary has tokens that are never right; what is not kept is far from the best.
+        places = golden.place(choice.expected), golden.place(choice.chosen)
+        best, chosen = (-math.inf if at is None else float(row[at]) for at in places)
+        margin = (best - chosen) / scale
         # Both logits may be off, in opposite directions.
         allowance = 2 * envelope.allowance("logits")
         result.append(

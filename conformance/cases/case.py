@@ -59,13 +59,17 @@ class Case:
 
 @dataclass(frozen=True)
 class RealCase:
-    """A real model on a real text; its checkpoint is fetched, and its golden covers `watch` alone."""
+    """A real model on a real text; its checkpoint is fetched, and its golden covers `watch` alone.
+
+    With `random_logits` only the best logits of each position and so many at random are kept.
+    """
 
     name: str
     model: str
     text: str
     decode_tokens: int
     watch: tuple[str, ...] = ("*",)
+    random_logits: int | None = None
 
 
 def tiny(**changes: Any) -> dict[str, Any]:

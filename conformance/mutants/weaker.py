@@ -130,7 +130,7 @@ def _numbers(candidate: EngineCandidate, golden: Golden, schedule: list[int]) ->
 
     def keep(probe: str, value: Tensor) -> Tensor:
         if probe in shown:
-            shown[probe].append(value[0].double())
+            shown[probe].append(golden.kept(probe, value[0]).double())
         return value
 
     candidate.begin(len(golden.ids))

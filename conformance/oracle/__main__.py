@@ -25,6 +25,7 @@ from safetensors.torch import save_file
 
 from conformance import decision_cases
 from conformance.cases import CASES, REAL_CASES, Case, RealCase
+from conformance.cases.answers import ANSWERS_CASES, AnswersCase
 from conformance.oracle import answers
 from conformance.oracle.alarms import write_tallies
 from conformance.oracle.capture import capture_case, capture_live, capture_real
@@ -59,8 +60,8 @@ def make(name: str, out: Path, model: list[str]) -> None:
     if name == decision_cases.NAME:
         capture_decisions(out)
         return
-    cases: tuple[Case | RealCase | TextCase | TokensCase, ...]
-    cases = (*CASES, *REAL_CASES, *TEXT_CASES, *TOKENS_CASES)
+    cases: tuple[Case | RealCase | TextCase | TokensCase | AnswersCase, ...]
+    cases = (*CASES, *REAL_CASES, *TEXT_CASES, *TOKENS_CASES, *ANSWERS_CASES)
     for case in cases:
         if case.name == name:
             match case:
@@ -72,6 +73,8 @@ def make(name: str, out: Path, model: list[str]) -> None:
                     capture_text_case(case, out)
                 case TokensCase():
                     capture_tokens(case, Path(model[0]), out)
+                case AnswersCase():
+                    answers.capture_answers(case, Path(model[0]), out, say)
             return
     raise LockstepError(f"no case {name!r}")
 

@@ -1,0 +1,191 @@
+"""Goldens of what a real model says to long prompts: its logits far from position 0, and its greedy answers.
+
+    answers.safetensors
+        ids                    the longest prompt; the others are its beginnings (`PROMPTS` tokens each)
+        random                 tokens that are looked at after every position
+        rows.ids, .logits      [T, BEST] the best tokens after each position in float32, eager attention
+        rows.random            [T, n] the logits of the random ones there
+        rows.difference        [T] by how much sdpa moves any logit of the row, of the whole vocabulary
+        {dtype}.noise          [T] how far the logits that are kept are from float32's, eager and sdpa
+        {dtype}.{n}.ids, .logits   [ANSWER, BEST] the best tokens at each step of the greedy answer to a
+                               prompt of n tokens, past any end token; the first one is the answer's
+
+The oracle alone writes them. An engine is asked through its own loop's `prefill` and `decode`; in the
+answer it is handed the reference's tokens, so that a tie is not the end of the comparison.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+from conformance.cases.answers import PROMPTS
+from conformance.envelope import K, half_step
+from conformance.golden import read_manifest, verify_hashes
+from conformance.text import TextFinding
+from engine.generate import Engine
+from engine.probe import attached
+
+#: How many times the difference of the reference's own two kernels an engine's logits may show.
+TIMES = 2.0
+
+_BLOCK = 128  # positions whose logits are formed at once
+
+
+class Answers:
+    """A golden of answers, opened and verified."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.manifest: Mapping[str, Any] = read_manifest(folder)
+        verify_hashes(folder, self.manifest)
+
+    @cached_property
+    def tensors(self) -> Mapping[str, Tensor]:
+        return load_file(self.folder / "answers.safetensors")
+
+    @property
+    def dtypes(self) -> list[str]:
+        return [name.removesuffix(".noise") for name in self.tensors if name.endswith(".noise")]
+
+    def prompt(self, n: int) -> list[int]:
+        ids: list[int] = self.tensors["ids"][:n].tolist()
+        return ids
+
+    def greedy(self, dtype: str, n: int) -> list[int]:
+        """The reference's answer to the prompt of n tokens."""
+        ids: list[int] = self.tensors[f"{dtype}.{n}.ids"][:, 0].tolist()
+        return ids
+
+
+@dataclass
+class Heard:
+    """What was wrong, how many tokens were compared, and at how many the engine chose another at a tie."""
+
+    findings: list[TextFinding] = field(default_factory=list)
+    tokens: int = 0
+    ties: int = 0
+
+
+def check_answers(
+    engine: Engine, golden: Answers, dtype: str, prompts: Sequence[int] = PROMPTS
+) -> Heard:
+    """Judges the answers to some of the prompts in `dtype`; in float32 the rows of the longest, too.
+
+    What follows a prompt whose rows are wrong is no news, and is not asked for.
+    """
+    heard = Heard()
+    if dtype == "float32" and PROMPTS[-1] in prompts:
+        heard.findings += check_rows(engine, golden, PROMPTS[-1])
+    if not heard.findings:
+        for n in prompts:
+            _hear(engine, golden, dtype, n, heard)
+    return heard
+
+
+@torch.inference_mode()
+def check_rows(engine: Engine, golden: Answers, n: int) -> list[TextFinding]:
+    """The positions of the first n tokens at which float32 logits are too far from the reference's.
+
+    Allowed is `TIMES` the difference of its own kernels at that position, and half a rounding.
+    """
+    shown: list[Tensor] = []
+    last = f"layers.{engine.spec.n_layers - 1}.out"
+
+    def keep(probe: str, value: Tensor) -> Tensor:
+        if probe == last:
+            shown.append(value[0].clone())
+        return value
+
+    with attached(keep, ("", engine.decoder)):
+        engine.prefill(golden.prompt(n), engine.new_cache(n))
+    kept = golden.tensors
+    hidden = torch.cat(shown)
+    random = kept["random"].long()
+    findings = []
+    for start in range(0, n, _BLOCK):
+        here = slice(start, min(start + _BLOCK, n))
+        best = kept["rows.ids"][here].long()
+        tokens = torch.cat([best, random.expand(len(best), -1)], dim=1)
+        expected = torch.cat([kept["rows.logits"][here], kept["rows.random"][here]], dim=1)
+        ours = _logits_of(engine, hidden[here], tokens)
+        off = (ours - expected).abs()
+        floor = half_step(torch.float32) * expected.abs().amax(-1)
+        allowed = TIMES * kept["rows.difference"][here] + floor
+        for at in (~(off.amax(-1) <= allowed)).nonzero()[:, 0].tolist():
+            worst = int(off[at].nan_to_num(torch.inf).argmax())
+            where = f"{n} ids, token {tokens[at, worst]} at position {start + at}"
+            findings.append(_far_off(where, "logits", ours[at], expected[at], worst, allowed[at]))
+    return findings[:1]
+
+
+def _logits_of(engine: Engine, hidden: Tensor, tokens: Tensor) -> Tensor:
+    """The engine's head on rows [T, dim], for the tokens [T, n] alone: float32 [T, n]."""
+    decoder = engine.decoder
+    some, places = tokens.unique(return_inverse=True)
+    weight = decoder.logits.weight[some.to(hidden.device)]
+    normed = decoder.final_norm(hidden)
+    logits: Tensor = torch.func.functional_call(decoder.logits, {"weight": weight}, (normed,))
+    return logits.float().cpu().gather(1, places)
+
+
+@torch.inference_mode()
+def _hear(engine: Engine, golden: Answers, dtype: str, n: int, heard: Heard) -> None:
+    """The answer to n tokens, up to the first step that is wrong."""
+    steps = f"{dtype}.{n}"
+    best, logits = golden.tensors[f"{steps}.ids"].long(), golden.tensors[f"{steps}.logits"]
+    noise = K["free"] * float(golden.tensors[f"{dtype}.noise"].max())
+    cache = engine.new_cache(n + len(best))
+    row = engine.prefill(golden.prompt(n), cache)
+    for step, (tokens, expected) in enumerate(zip(best, logits, strict=True)):
+        heard.tokens += 1
+        row = row.float().cpu()
+        ours = row[tokens]
+        allowed = noise + half_step(engine.dtype) * float(expected[0].abs())
+        where = f"{n} ids, step {step} of the answer in {dtype}"
+        off = (ours - expected).abs()
+        if not (off <= allowed).all():
+            worst = int(off.nan_to_num(torch.inf).argmax())
+            heard.findings.append(_far_off(where, "generate", ours, expected, worst, allowed))
+            return
+        chosen = int(row.argmax())
+        if chosen != tokens[0]:
+            # A token that is not among the best is behind the last of them at least.
+            among = (tokens == chosen).nonzero()
+            margin = float(expected[0] - expected[int(among) if len(among) else -1])
+            if margin > 2 * allowed:
+                heard.findings.append(TextFinding("generate", where, int(tokens[0]), chosen))
+                return
+            heard.ties += 1
+        row = engine.decode(int(tokens[0]), cache)
+
+
+def _far_off(
+    where: str, stage: str, ours: Tensor, expected: Tensor, worst: int, allowed: Tensor | float
+) -> TextFinding:
+    error = float((ours[worst] - expected[worst]).abs())
+    text = f"{where}: off by {error:.2e}, allowed {float(allowed):.2e}"
+    return TextFinding(stage, text, float(expected[worst]), float(ours[worst]))
+
+
+def moved(before: Mapping[str, Tensor], after: Mapping[str, Tensor]) -> Iterator[tuple[str, str]]:
+    """The tensors of a golden made again that are not what they were, within the noise that it stores."""
+    for name in sorted(before.keys() | after.keys()):
+        was, now = before.get(name), after.get(name)
+        if was is None or now is None or was.shape != now.shape:
+            yield name, "is not of the same kind any more"
+        elif not was.is_floating_point():
+            if not torch.equal(was, now):
+                yield name, "holds other ids"
+        else:
+            dtype = name.partition(".")[0].replace("rows", "float32")
+            allowed = K["free"] * float(before[f"{dtype}.noise"].max())
+            if float((now - was).abs().max()) > allowed:
+                yield name, f"moved by more than {allowed:.2e}"
