@@ -10,7 +10,7 @@ from conformance.candidate import Tap
 from conformance.engine_candidate import EngineCandidate
 from conformance.false_alarms import FalseAlarms
 from conformance.golden import Golden
-from conformance.reorder import Permuted, SplitK, Variant
+from conformance.reorder import EachPermuted, Permuted, SplitK, Variant
 from conformance.tally import Tally, tally
 from conformance.varied_engine import VariedEngine
 from conformance.verdict import trial
@@ -51,6 +51,22 @@ def test_the_seed_decides_the_order() -> None:
 
     assert torch.equal(product(1), product(1))
     assert not torch.equal(product(1), product(2))
+
+
+def test_each_row_of_a_batch_gets_an_order_of_its_own() -> None:
+    generator = torch.Generator("cpu").manual_seed(0)
+    row, weight = (torch.randn(shape, generator=generator) for shape in ((6, 70), (9, 70)))
+    rows = row.expand(8, 6, 70)
+    expected = row.double() @ weight.double().T
+    with EachPermuted(seed=1):
+        batched = torch.nn.functional.linear(rows, weight)
+        without_a_batch = torch.nn.functional.linear(rows[:, 0], weight)
+        shares = torch.softmax(rows, -1)
+    assert torch.allclose(batched.double(), expected.expand(8, 6, 9), atol=1e-4)
+    assert torch.allclose(without_a_batch.double(), expected[0].expand(8, 9), atol=1e-4)
+    assert torch.allclose(shares, torch.softmax(rows, -1), atol=1e-6)
+    assert len({tuple(product[0].tolist()) for product in batched}) > 4
+    assert len({tuple(product.tolist()) for product in without_a_batch}) > 4
 
 
 def test_a_variant_says_what_it_changes_and_puts_the_threads_back() -> None:
