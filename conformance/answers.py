@@ -175,7 +175,7 @@ def _far_off(
     return TextFinding(stage, text, float(expected[worst]), float(ours[worst]))
 
 
-def moved(before: Mapping[str, Tensor], after: Mapping[str, Tensor]) -> Iterator[tuple[str, str]]:
+def moves(before: Mapping[str, Tensor], after: Mapping[str, Tensor]) -> Iterator[tuple[str, str]]:
     """The tensors of a golden made again that are not what they were, within the noise that it stores."""
     for name in sorted(before.keys() | after.keys()):
         was, now = before.get(name), after.get(name)

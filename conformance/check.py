@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from conformance.answers import Answers, check_answers
 from conformance.candidate import Candidate, Factory, Level, factory, made
 from conformance.capsule import Capsule, Packer, is_capsule
 from conformance.capsule.draft import Run
@@ -33,7 +34,7 @@ from conformance.tokens import check_tokens
 from conformance.verdict import trial
 from engine.assets import KNOWN
 from engine.errors import LockstepError, ModelFileError, RequestError
-from engine.generate.engine import DTYPES, check_device, check_dtype
+from engine.generate.engine import DTYPES, Engine, check_device, check_dtype
 from engine.models import resolve
 from engine.weights import open_checkpoint
 
@@ -133,6 +134,8 @@ class _Session:
             manifest = read_manifest(folder)
             if manifest["kind"] == "tokens":
                 self._check_tokens(folder, manifest)
+            elif manifest["kind"] == "answers":
+                self._check_answers(folder, manifest)
             elif manifest["kind"] != "model":
                 self._check_stages(folder, manifest)
             elif (path := checkpoint_of(folder, manifest)) is None:
@@ -171,6 +174,22 @@ class _Session:
             self.say(f"{folder.name}: ids, offsets and text of {manifest['checkpoint']}")
             findings = tuple(check_tokens(folder, manifest, path))
             self.report.texts.append(TextTrial(folder.name, "tokenizer", findings))
+
+    def _check_answers(self, folder: Path, manifest: dict[str, Any]) -> None:
+        """A golden of a real model's logits and answers far from position 0."""
+        path = checkpoint_of(folder, manifest)
+        if not self.is_engine:
+            self._skip(f"{folder.name}: it asks this project's own prefill and decode")
+        elif path is None:
+            self._skip(missing_checkpoint(folder, manifest))
+        elif self.dtype not in (golden := Answers(folder)).dtypes:
+            self._skip(f"{folder.name}: it has no answers in {self.dtype}")
+        else:
+            self.say(f"{folder.name}: answers to long prompts in {self.dtype}")
+            engine = Engine.load(path, device=self.device, dtype=self.dtype)
+            heard = check_answers(engine, golden, self.dtype)
+            self.say(f"{folder.name}: {heard.tokens} tokens, {heard.ties} of them at ties")
+            self.report.texts.append(TextTrial(folder.name, "answers", tuple(heard.findings)))
 
     def check_on(self, folder: Path, model: Path) -> None:
         """One model golden: every candidate in lockstep and freely, then its own loop."""

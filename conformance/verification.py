@@ -20,6 +20,7 @@ from rich.text import Text
 from safetensors.torch import load_file
 from torch import Tensor
 
+from conformance.answers import moves
 from conformance.difference import row_differences
 from conformance.envelope import K, Noise, half_step
 from conformance.golden import Golden, read_manifest, remake
@@ -203,6 +204,9 @@ def _file_moves(name: str, old: Path, new: Path) -> Iterator[Move]:
             yield from _noise_moves(Golden(old), Golden(new))
         case "decisions.safetensors":
             yield from _tensor_moves(old / name, new / name, half_step(torch.float32))
+        case "answers.safetensors":
+            for what, how in moves(load_file(old / name), load_file(new / name)):
+                yield Move(what, how)
         case "text.json":
             yield from _text_moves(_json(old / name), _json(new / name))
         case "decisions.json":

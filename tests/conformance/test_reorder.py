@@ -53,6 +53,15 @@ def test_the_seed_decides_the_order() -> None:
     assert not torch.equal(product(1), product(2))
 
 
+def test_a_wide_weight_is_permuted_in_parts_to_the_bits_of_the_whole() -> None:
+    draw = torch.Generator().manual_seed(0)
+    x, weight = torch.randn(5, 300, generator=draw), torch.randn(700, 300, generator=draw)
+    order = torch.randperm(300, generator=torch.Generator("cpu").manual_seed(1))
+    with Permuted(1):
+        product = torch.nn.functional.linear(x, weight)
+    assert torch.equal(product, torch.matmul(x[:, order], weight.T[order]))
+
+
 def test_each_row_of_a_batch_gets_an_order_of_its_own() -> None:
     generator = torch.Generator("cpu").manual_seed(0)
     row, weight = (torch.randn(shape, generator=generator) for shape in ((6, 70), (9, 70)))
