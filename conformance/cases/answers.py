@@ -19,6 +19,7 @@ class AnswersCase:
     model: str
 
 
+_MODELS: tuple[str, ...] = ()
 ANSWERS_CASES: tuple[AnswersCase, ...] = tuple(
-    AnswersCase(f"answers-{model}", model) for model in ()
+    AnswersCase(f"answers-{model}", model) for model in _MODELS
 )
