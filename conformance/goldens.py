@@ -118,7 +118,8 @@ def _chosen(names: Sequence[str]) -> Sequence[str]:
 
 def _model_of(name: str) -> list[str]:
     """Where the model or tokenizer of a real case lies; it is fetched if it has to be."""
-    assets = [case.model for case in (*REAL_CASES, *ANSWERS_CASES) if case.name == name]
+    assets = [case.model for case in REAL_CASES if case.name == name]
+    assets += [case.model for case in ANSWERS_CASES if case.name == name]
     assets += [case.asset for case in TOKENS_CASES if case.name == name]
     return [str(resolve(asset)) for asset in assets]
 
