@@ -4,7 +4,8 @@
                                       in the manifest)
     trace.safetensors                 truth by probe: tokens on the last axis but one, over the prompt
                                       and the teacher-forced decode steps; masked scores are -inf,
-                                      ids of experts int64
+                                      ids of experts int64; of a large vocabulary's logits those of
+                                      the tokens alone that the manifest names
     scales.safetensors                the scale of each row of a probe whose truth nearly cancels in
                                       some rows: how far the row moves when its inputs do
     noise.json                        relative noise by dtype, kind of run and probe

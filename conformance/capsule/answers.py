@@ -104,7 +104,7 @@ def _shorter(candidate: Candidate, found: TextFinding, golden: Golden) -> Iterat
     ids = golden.ids.tolist()
     total, prompt = len(ids), golden.schedule[0]
     if isinstance(found.expected, list) and found.stage == "generate":
-        best = golden.trace["logits"].argmax(-1).tolist()
+        best = golden.tokens(golden.trace["logits"].argmax(-1)).tolist()
         for count in range(1, prompt + 1):
             expected = [best[count - 1]]
             while count + len(expected) < total and expected[-1] == ids[count + len(expected) - 1]:
