@@ -41,8 +41,9 @@ TIED_DRAWS: Mapping[str, Draw] = {**DRAWS, "*embed_tokens.weight": Draw(spread=0
 class Case:
     """A tiny model and the tokens it is run on. `config` holds what differs from transformers' default.
 
-    `whole_prompts`: the model's frequencies follow the tokens in view, so a prompt in chunks would be
-    another computation than the golden's.
+    `kept_as` is the trace's dtype: float64 where not even the truth's own rounding is to count, at twice
+    the size. `whole_prompts`: the model's frequencies follow the tokens in view, so a prompt in chunks
+    would be another computation than the golden's.
     """
 
     name: str
@@ -53,7 +54,7 @@ class Case:
     decode_tokens: int = 6
     draws: Mapping[str, Draw] = field(default_factory=lambda: DRAWS)
     watch: tuple[str, ...] = ("*",)
-    kept_as: str = "float64"  # the trace's dtype
+    kept_as: str = "float32"
     whole_prompts: bool = False
 
 
@@ -72,13 +73,27 @@ class RealCase:
     random_logits: int | None = None
 
 
+#: A rope scaling that every position feels.
+LINEAR: Mapping[str, Any] = {"rope_type": "linear", "rope_theta": 5000.0, "factor": 4.0}
+
+#: Pairs on either side of the ramp and on it; a prompt of 27 is beyond the original context.
+YARN: Mapping[str, Any] = {
+    "rope_type": "yarn",
+    "rope_theta": 30.0,
+    "factor": 4.0,
+    "beta_fast": 1.2,
+    "beta_slow": 0.5,
+    "original_max_position_embeddings": 24,
+}
+
+
 def tiny(**changes: Any) -> dict[str, Any]:
-    """The config keys that most families share, for a model of three small layers, less what changes."""
+    """A config of two small layers by the keys that most families share, less what changes."""
     return {
         "vocab_size": 67,
         "hidden_size": 40,
         "intermediate_size": 56,
-        "num_hidden_layers": 3,
+        "num_hidden_layers": 2,
         "num_attention_heads": 4,
         "num_key_value_heads": 2,
         "head_dim": 16,
@@ -87,4 +102,19 @@ def tiny(**changes: Any) -> dict[str, Any]:
         "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0},
         "bos_token_id": None,
         "eos_token_id": None,
+        "pad_token_id": None,
     } | changes
+
+
+def one_kv_head(**changes: Any) -> dict[str, Any]:
+    """Another such config, whose three query heads share one of keys and values."""
+    sizes = {"vocab_size": 61, "hidden_size": 36, "intermediate_size": 44}
+    heads = {"num_attention_heads": 3, "num_key_value_heads": 1, "head_dim": 14}
+    return tiny(**sizes, **heads) | changes
+
+
+def narrow_heads(**changes: Any) -> dict[str, Any]:
+    """Another such config, with six query heads wider together than the model."""
+    sizes = {"vocab_size": 71, "hidden_size": 30, "intermediate_size": 46}
+    heads = {"num_attention_heads": 6, "num_key_value_heads": 3, "head_dim": 8}
+    return tiny(**sizes, **heads) | changes

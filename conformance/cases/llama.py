@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from conformance.cases.case import TIED_DRAWS, Case, Draw, tiny
+from conformance.cases.case import LINEAR, TIED_DRAWS, YARN, Case, Draw, one_kv_head, tiny
 
 CASES: tuple[Case, ...] = (
-    Case("llama-gqa", "llama", tiny(), seed=1),
+    Case("llama-gqa", "llama", tiny(num_hidden_layers=3), seed=1, kept_as="float64"),
     Case(
         "llama-rope-llama3",
         "llama",
@@ -21,7 +21,8 @@ CASES: tuple[Case, ...] = (
                 "original_max_position_embeddings": 16,
             },
         ),
-        seed=2,
+        seed=3,
+        kept_as="float64",
         prompt_tokens=29,
     ),
     Case(
@@ -30,10 +31,10 @@ CASES: tuple[Case, ...] = (
         tiny(
             head_dim=12,
             hidden_size=44,
-            num_hidden_layers=2,
-            rope_parameters={"rope_type": "linear", "rope_theta": 5000.0, "factor": 4.0},
+            rope_parameters=LINEAR,
         ),
         seed=3,
+        kept_as="float64",
     ),
     Case(
         "llama-tied",
@@ -43,10 +44,10 @@ CASES: tuple[Case, ...] = (
             num_attention_heads=3,
             num_key_value_heads=1,
             head_dim=20,
-            num_hidden_layers=2,
             tie_word_embeddings=True,
         ),
         seed=7,
+        kept_as="float64",
         # Gates and ups beyond what any family clamps: real models have such activations.
         draws={
             "*gate_proj.weight": Draw(spread=6.0, inputs=-1),
@@ -72,7 +73,6 @@ CASES: tuple[Case, ...] = (
         prompt_tokens=520,
         decode_tokens=4,
         watch=("*[!s]", "logits"),
-        kept_as="float32",
     ),
     Case(
         "llama-bias",
@@ -81,10 +81,29 @@ CASES: tuple[Case, ...] = (
             hidden_size=54,
             num_attention_heads=6,
             num_key_value_heads=3,
-            num_hidden_layers=2,
             attention_bias=True,
             mlp_bias=True,
         ),
         seed=5,
+        kept_as="float64",
+    ),
+    Case(
+        # The base grows with every token beyond the context, and cached keys keep their old turns.
+        "llama-rope-dynamic",
+        "llama",
+        one_kv_head(
+            max_position_embeddings=16,
+            rope_parameters={"rope_type": "dynamic", "rope_theta": 5000.0, "factor": 4.0},
+        ),
+        seed=1,
+        whole_prompts=True,
+    ),
+    Case(
+        "llama-rope-yarn",
+        "llama",
+        tiny(hidden_size=44, max_position_embeddings=96, rope_parameters=YARN),
+        seed=2,
+        prompt_tokens=27,
+        decode_tokens=4,
     ),
 )

@@ -20,9 +20,9 @@ def test_the_engine_conforms_to_a_tiny_golden(name: str, pytestconfig: pytest.Co
     report = run_check(golden=REPOSITORY_GOLDENS / name, device=device)
     assert report.conforms, "\n".join(str(t) for t in report.trials)
     golden = Golden(REPOSITORY_GOLDENS / name)
-    eager, sdpa = report.trials
-    assert eager.schedule == tuple(golden.schedule)
-    assert sdpa.schedule[0] == 5
-    assert eager.probes == len(golden.manifest["probes"]) + 1
+    whole, chunked = report.trials
+    assert whole.schedule == tuple(golden.schedule)
+    assert chunked.schedule == tuple(golden.schedule_in(5))
+    assert whole.probes == len(golden.manifest["probes"]) + 1
     assert all(0 < share <= 1 for t in report.trials for _, share in t.worst.values())
     assert not any(t.disagreements for t in report.trials)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections import Counter
 from collections.abc import Callable
+from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
@@ -17,9 +19,12 @@ from conformance.golden import FORMAT, REPOSITORY_GOLDENS, Golden
 from conformance.text_cases import TEXT_CASES
 from conformance.tokens import TOKENS_CASES, differences
 from engine.errors import LockstepError, ModelFileError, RequestError
+from engine.families import FAMILIES
 from engine.layers import RMSNorm
 
 TINY = [case.name for case in CASES]
+FIRST = list({case.family: case.name for case in reversed(CASES)}.values())
+FEW_BITS = [*((name, "bfloat16") for name in TINY), *((name, "float16") for name in FIRST)]
 
 
 @pytest.fixture
@@ -28,12 +33,11 @@ def copy(tmp_path: Path) -> Path:
     return Path(shutil.copytree(REPOSITORY_GOLDENS / "llama-tied", tmp_path / "llama-tied"))
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-@pytest.mark.parametrize("name", TINY)
+@pytest.mark.parametrize(("name", "dtype"), FEW_BITS)
 def test_the_engine_conforms_to_a_tiny_golden_in_few_bits(
     name: str, dtype: str, pytestconfig: pytest.Config
 ) -> None:
-    """In float32: see test_edit_check."""
+    """In float16 one golden of each family; in float32: see test_edit_check."""
     device = pytestconfig.getoption("--lockstep-device")
     report = run_check(golden=REPOSITORY_GOLDENS / name, dtype=dtype, device=device)
     assert [c for t in report.trials for c in t.culprits] == []
@@ -109,19 +113,45 @@ def test_every_parameter_of_a_tiny_golden_was_drawn(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", TINY)
-def test_sizes_of_a_tiny_golden_are_distinct_and_its_prompt_crosses_the_scaling(name: str) -> None:
+def test_no_matrix_of_a_tiny_golden_is_square(name: str) -> None:
+    """A wrong transpose fails by its shape, and no width of the model stands for another."""
+    from safetensors.torch import load_file
+
+    tensors = load_file(REPOSITORY_GOLDENS / name / "model.safetensors")
+    square = {p for p, t in tensors.items() if t.ndim > 1 and t.shape[-1] == t.shape[-2]}
+    # Where the family or the case says that all heads together are as wide as the model:
+    as_wide = ("gpt2*.attn.c_proj.weight", "mistral-derived*.[qo]_proj.weight")
+    as_wide += ("phi3-longrope-*.o_proj.weight",)
+    assert {p for p in square if not any(fnmatch(f"{name}.{p}", w) for w in as_wide)} == set()
+
+
+@pytest.mark.parametrize("name", TINY)
+def test_heads_of_a_tiny_golden_share_keys_and_its_prompt_is_beyond_every_boundary(
+    name: str,
+) -> None:
     config = json.loads((REPOSITORY_GOLDENS / name / "config.json").read_text())
-    heads, kv_heads, head_dim = (
-        config[k] for k in ("num_attention_heads", "num_key_value_heads", "head_dim")
-    )
-    assert head_dim * heads != config["hidden_size"]
-    assert heads != kv_heads
-    sizes = [config[k] for k in ("vocab_size", "hidden_size", "intermediate_size")]
-    sizes += [heads * head_dim, kv_heads * head_dim]
-    assert len(set(sizes)) == len(sizes)
-    rope = config["rope_parameters"]
-    prompt = Golden(REPOSITORY_GOLDENS / name).schedule[0]
-    assert prompt > rope.get("original_max_position_embeddings", 0)
+    if config["model_type"] not in ("gpt2", "deepseek_v3"):  # where each head has its own keys
+        assert config["num_attention_heads"] != config["num_key_value_heads"]
+    rope = config.get("rope_parameters") or {}
+    tables = [rope, *(table for table in rope.values() if isinstance(table, dict))]
+    boundaries = [table.get("original_max_position_embeddings", 0) for table in tables]
+    boundaries.append(config.get("sliding_window") or 0)
+    if rope.get("rope_type") == "dynamic":
+        boundaries.append(config["max_position_embeddings"])
+    golden = Golden(REPOSITORY_GOLDENS / name)
+    answered = golden.schedule[0] + len(golden.manifest["greedy"])
+    if name == "phi3-longrope-short":  # the one on the near side of its boundary
+        assert answered <= max(boundaries)
+    else:
+        assert golden.schedule[0] > max(boundaries)
+
+
+def test_every_family_has_three_tiny_goldens_and_each_is_small() -> None:
+    cases = Counter(case.family for case in CASES)
+    assert cases.keys() == FAMILIES.keys()
+    assert min(cases.values()) >= 3
+    for name in TINY:
+        assert sum(f.stat().st_size for f in (REPOSITORY_GOLDENS / name).iterdir()) <= 2**20
 
 
 @pytest.mark.parametrize("name", TINY)
@@ -211,7 +241,7 @@ def test_the_lowest_level_has_nothing_to_say_of_a_model_without_text() -> None:
 
 
 def test_an_unknown_case_or_level_is_refused() -> None:
-    with pytest.raises(RequestError, match="no case 'nonsense'; there are llama-gqa"):
+    with pytest.raises(RequestError, match="no case 'nonsense'; there are gpt2, "):
         goldens.capture(["nonsense"], None, print)
     with pytest.raises(RequestError, match="no level 'L9'"):
         run_check(level="L9")

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from conformance.envelope import row_errors
+from conformance.cases import CASES
 from conformance.golden import REPOSITORY_GOLDENS, Golden
 from conformance.strategies import ids, llama_configs, requests, schedules, splits
 from engine import Engine
@@ -26,7 +27,7 @@ from tests.engine import tiny
 from tests.engine.zoo import ZOO
 
 ORDER = 256
-GOLDENS = sorted(path.parent.name for path in REPOSITORY_GOLDENS.glob("llama-*/manifest.json"))
+GOLDENS = [case.name for case in CASES if case.name.startswith("llama-") and not case.whole_prompts]
 
 
 def same(value: Tensor, reference: Tensor) -> bool:
