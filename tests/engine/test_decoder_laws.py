@@ -16,8 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from conformance.envelope import row_errors
 from conformance.cases import CASES
+from conformance.envelope import row_errors
 from conformance.golden import REPOSITORY_GOLDENS, Golden
 from conformance.strategies import ids, llama_configs, requests, schedules, splits
 from engine import Engine
