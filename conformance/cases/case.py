@@ -43,7 +43,7 @@ class Case:
 
     `kept_as` is the trace's dtype: float64 where not even the truth's own rounding is to count, at twice
     the size. `whole_prompts`: the model's frequencies follow the tokens in view, so a prompt in chunks
-    would be another computation than the golden's.
+    would be another computation than the golden's. `microscaled`: experts are stored in MXFP4.
     """
 
     name: str
@@ -56,6 +56,7 @@ class Case:
     watch: tuple[str, ...] = ("*",)
     kept_as: str = "float32"
     whole_prompts: bool = False
+    microscaled: bool = False
 
 
 @dataclass(frozen=True)

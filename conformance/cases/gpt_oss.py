@@ -66,4 +66,20 @@ CASES: tuple[Case, ...] = (
         seed=6,
         draws={**_OWN, **TIED_DRAWS},
     ),
+    Case(
+        # As it is released; 32 numbers of a row share a power of two, so sizes are multiples of 32.
+        "gpt-oss-mxfp4",
+        "gpt_oss",
+        tiny(
+            hidden_size=64,
+            intermediate_size=32,
+            num_hidden_layers=2,
+            num_local_experts=4,
+            num_experts_per_tok=2,
+            sliding_window=8,
+        ),
+        seed=1,
+        draws={**_OWN, **DRAWS},
+        microscaled=True,
+    ),
 )

@@ -15,7 +15,7 @@ from typing import Any
 import tokenizers
 import torch
 import transformers
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -61,6 +61,28 @@ def tiny_checkpoint(case: Case, folder: Path) -> None:
             tensor.copy_(draw.centre + draw.spread / divisor * numbers)
     model.to(torch.bfloat16).save_pretrained(folder)
     (folder / "generation_config.json").unlink(missing_ok=True)
+    if case.microscaled:
+        _microscale(folder, generator)
+
+
+def _microscale(folder: Path, generator: torch.Generator) -> None:
+    """Stores experts as they are released: pairs of 4-bit numbers, a power of two for each 32.
+
+    Whatever bits are drawn are numbers, so that no quantiser has a say in what they mean.
+    """
+    file = folder / "model.safetensors"
+    tensors = load_file(file)
+    for name in [n for n in tensors if n.endswith(("gate_up_proj", "down_proj"))]:
+        experts, n_in, n_out = tensors.pop(name).shape
+        rows = (experts, n_out, n_in // 32)
+        blocks = torch.randint(256, (*rows, 16), generator=generator)
+        exponents = torch.randint(123, 127, rows, generator=generator)  # of 1/16 to 1/2
+        tensors |= {f"{name}_blocks": blocks.byte(), f"{name}_scales": exponents.byte()}
+    save_file(tensors, file, metadata={"format": "pt"})
+    config = json.loads((folder / "config.json").read_text())
+    plain = ["self_attn", "mlp.router", "embed_tokens", "lm_head"]
+    config["quantization_config"] = {"quant_method": "mxfp4", "modules_to_not_convert": plain}
+    (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
 
 
 def _stored(model: Any) -> Iterator[tuple[str, Tensor]]:

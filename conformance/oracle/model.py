@@ -8,6 +8,7 @@ tap hands back is written into the very tensor the reference goes on with.
 from __future__ import annotations
 
 import inspect
+import json
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, DynamicCache
+from transformers.utils.quantization_config import Mxfp4Config
 
 from conformance.candidate import Candidate, Level, Tap, over_keys
 from conformance.oracle import attention, routing
@@ -29,17 +31,19 @@ def load(path: Path, dtype: torch.dtype) -> Any:
     """The reference model of a folder or .gguf file, in `dtype`, on the CPU, in evaluation mode.
 
     float64 keeps the float32 tables of the model's definition: only numbers are widened. A half-precision
-    model keeps in float32 what its family says.
+    model keeps in float32 what its family says. MXFP4 is decoded.
     """
     narrow = torch.float32 if dtype is torch.float64 else dtype
-    where = (
+    where: dict[str, Any] = (
         {"pretrained_model_name_or_path": str(path.parent), "gguf_file": path.name}
         if path.suffix == ".gguf"
         else {"pretrained_model_name_or_path": str(path)}
     )
+    if path.is_dir() and "quantization_config" in json.loads((path / "config.json").read_text()):
+        where["quantization_config"] = Mxfp4Config(dequantize=True)
     model: Any = AutoModelForCausalLM.from_pretrained(**where, dtype=narrow, local_files_only=True)
-    if dtype is torch.float64:
-        model = model.double()
+    if narrow is torch.float32:  # what was decoded is bfloat16
+        model = model.to(dtype)
     if model._can_set_experts_implementation():
         model.set_experts_implementation("eager")
     found = {p.dtype for p in model.parameters()}
