@@ -239,7 +239,7 @@ WEIGHTS: tuple[Mutant, ...] = (
         "_NUMBERS[pair >> 4] * factor\n        flat[here, ..., 1] = _NUMBERS[pair & 15] * factor",
         "mlp.experts",
         family="gpt_oss",
-        cases="gpt_oss-mxfp4",
+        cases="gpt-oss-mxfp4",
     ),
     fault(
         "scale-exponent-off-by-one",
@@ -250,7 +250,7 @@ WEIGHTS: tuple[Mutant, ...] = (
         "2.0 ** (bits - 128)",
         "mlp.experts",
         family="gpt_oss",
-        cases="gpt_oss-mxfp4",
+        cases="gpt-oss-mxfp4",
     ),
     fault(
         "latent-after-key",
