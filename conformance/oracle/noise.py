@@ -124,11 +124,15 @@ def quick(chunk: int | None) -> tuple[Variant, ...]:
 
 
 def ensemble(golden: Golden, model: Any, variants: Sequence[Variant] = ENSEMBLE) -> list[Variant]:
-    """The re-orderings that are legal for this model: some know no other attention, some no chunks."""
+    """The re-orderings that are legal for this model: some know no other attention, some no chunks.
+
+    The class of Gemma 2 is marked as one without sdpa, for the sake of a softcap that a config may turn off.
+    """
+    uncapped = getattr(model.config, "attn_logit_softcapping", 0.0) is None
     return [
         variant
         for variant in variants
-        if (model._supports_sdpa or variant.attention != "sdpa")
+        if (model._supports_sdpa or uncapped or variant.attention != "sdpa")
         and not (golden.whole_prompts and variant.chunk)
     ]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ from tests.conformance.replay import Replay
 
 TINY = REPOSITORY_GOLDENS / "llama-gqa"
 NAMES = [case.name for case in CASES]
-EAGER_ALONE = ("gemma2", "gpt_oss")  # the reference's sdpa knows no softcaps and no sinks
+EAGER_ALONE = ("gemma2", "gemma2-untied", "gpt-oss*")  # sdpa knows no softcaps and no sinks
 
 
 @pytest.fixture(scope="module")
@@ -80,10 +81,9 @@ def test_i02_an_allowance_is_a_small_multiple_of_measured_noise(name: str) -> No
     """A tolerance that was widened until a test went green has room for the fault, too."""
     golden = Golden(REPOSITORY_GOLDENS / name)
     assert golden.manifest["truth"] == "float64, eager attention, cpu"
-    attentions = {"plain", "attention=sdpa"}
-    if golden.manifest["family"] in EAGER_ALONE:
-        attentions.remove("attention=sdpa")
-    assert attentions <= set(golden.manifest["ensemble"])
+    assert "plain" in golden.manifest["ensemble"]
+    eager_alone = any(fnmatch(name, pattern) for pattern in EAGER_ALONE)
+    assert ("attention=sdpa" in golden.manifest["ensemble"]) != eager_alone
     for dtype in map(torch_dtype, golden.manifest["dtypes"]):
         for run in ("lockstep", "free"):
             envelope = golden.envelope(run, dtype)
