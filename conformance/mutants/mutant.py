@@ -44,6 +44,24 @@ def fault(
     return Mutant(id, family, fault, source, f"engine/{file}", old, new, expected, dtype, cases)
 
 
+def knob(
+    family: str,
+    name: str,
+    fault: str,
+    source: str,
+    file: str,
+    old: str,
+    new: str,
+    expected: str,
+    *,
+    dtype: str = "float32",
+    cases: str | None = None,
+) -> Mutant:
+    """A mutant of what a family sets away from the plain decoder, judged by that family's golden."""
+    name = f"{family.replace('_', '-')}-{name}"
+    return Mutant(name, family, fault, source, f"engine/{file}", old, new, expected, dtype, cases)
+
+
 def decision(
     name: str, fault: str, source: str, file: str, old: str, new: str, expected: str
 ) -> Mutant:

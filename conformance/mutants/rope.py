@@ -5,7 +5,8 @@ from __future__ import annotations
 from conformance.mutants.mutant import Mutant, fault
 
 _ROPES = "attn.q_rope attn.k_rope"
-_SCALED = "llama-rope-*"  # the other has no scaling, and the usual theta
+_SCALED = "llama-rope-l*"  # linear and llama3; the other has no scaling, and the usual theta
+_DYNAMIC = "llama-rope-dynamic"
 
 ROPE: tuple[Mutant, ...] = (
     fault(
@@ -221,5 +222,56 @@ ROPE: tuple[Mutant, ...] = (
         "k, v = cache(k, self.v(x))",
         "k, v = cache(k, rope.Rotate(self.rope)(self.v(x), rotation))",
         "cache.v",
+    ),
+    fault(
+        "rope-dynamic-dropped",
+        "reads the dynamic scaling and does not apply it",
+        "huggingface/transformers#27226",
+        "rope.py",
+        "max(length, scaling.context)",
+        "scaling.context",
+        _ROPES,
+        cases=_DYNAMIC,
+    ),
+    fault(
+        "rope-dynamic-remembered",
+        "goes on with the base of the longest sequence it has seen",
+        "vllm-project/vllm#3488",
+        "rope.py",
+        "frequency = frequencies(rope, length)",
+        'self.longest = max(length, getattr(self, "longest", 0)); '
+        "frequency = frequencies(rope, self.longest)",
+        _ROPES,
+        cases=_DYNAMIC,
+    ),
+    fault(
+        "rope-dynamic-factor-alone",
+        "multiplies the base by the factor where the context ends already",
+        "huggingface/transformers#27226",
+        "rope.py",
+        "(scaling.factor * times - (scaling.factor - 1))",
+        "(scaling.factor * times)",
+        _ROPES,
+        cases=_DYNAMIC,
+    ),
+    fault(
+        "rope-dynamic-exponent",
+        "stretches the base by the factor itself, without an exponent",
+        "transformers, modeling_rope_utils",
+        "rope.py",
+        " ** (dim / (dim - 2))",
+        " ** 1.0",
+        _ROPES,
+        cases=_DYNAMIC,
+    ),
+    fault(
+        "rope-yarn-not-truncated",
+        "leaves the ends of the ramp between pairs",
+        "transformers, modeling_rope_utils",
+        "rope.py",
+        "if scaling.truncate:",
+        "if False:",
+        _ROPES,
+        cases="llama-rope-yarn",
     ),
 )

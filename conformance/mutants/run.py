@@ -13,23 +13,30 @@ from rich.console import Console
 from rich.table import Table
 
 from conformance.candidate import operation
+from conformance.mutants.activations import ACTIVATIONS
 from conformance.mutants.attention import ATTENTION
 from conformance.mutants.cache import CACHE
 from conformance.mutants.chat import CHAT
 from conformance.mutants.decoders import DECODERS
+from conformance.mutants.experts import EXPERTS
+from conformance.mutants.latent import LATENT
 from conformance.mutants.layers import LAYERS
 from conformance.mutants.loop import LOOP
 from conformance.mutants.models import MODELS
 from conformance.mutants.mutant import Mutant
 from conformance.mutants.normalizers import NORMALIZERS
+from conformance.mutants.norms import NORMS
 from conformance.mutants.planting import plant, planted
+from conformance.mutants.positions import POSITIONS
 from conformance.mutants.rope import ROPE
 from conformance.mutants.sampling import SAMPLING
+from conformance.mutants.scores import SCORES
 from conformance.mutants.splitters import SPLITTERS
 from conformance.mutants.stopping import STOPPING
 from conformance.mutants.stream import STREAM
 from conformance.mutants.tokenizer import TOKENIZER
 from conformance.mutants.weights import WEIGHTS
+from conformance.mutants.windows import WINDOWS
 from conformance.mutants.words import WORDS
 from conformance.process import Say
 from engine.errors import LockstepError, RequestError
@@ -55,6 +62,13 @@ THEMES: Mapping[str, tuple[Mutant, ...]] = {
     "rope": ROPE,
     "attention": ATTENTION,
     "layers": LAYERS,
+    "windows": WINDOWS,
+    "scores": SCORES,
+    "positions": POSITIONS,
+    "norms": NORMS,
+    "activations": ACTIVATIONS,
+    "experts": EXPERTS,
+    "latent": LATENT,
     "cache": CACHE,
     "loop": LOOP,
     "sampling": SAMPLING,
@@ -67,6 +81,21 @@ CATALOGUE: tuple[Mutant, ...] = tuple(mutant for theme in THEMES.values() for mu
 #: Of the tokenizers all but those of words, of which one takes a second to load.
 CASES = {
     "llama": "llama-bias",
+    "gpt2": "gpt2-inverse-layer",
+    "mistral": "mistral-window",
+    "qwen2": "qwen2",
+    "qwen3": "qwen3",
+    "gemma": "gemma-mqa",
+    "gemma2": "gemma2",
+    "gemma3_text": "gemma3",
+    "phi3": "phi3-partial",
+    "olmo2": "olmo2",
+    "smollm3": "smollm3",
+    "granite": "granite",
+    "mixtral": "mixtral",
+    "qwen3_moe": "qwen3-moe",
+    "gpt_oss": "gpt-oss",
+    "deepseek_v3": "deepseek-v3",
     "long": "long-*",
     "tokenizer": "text-[!w]*",
     "gguf": "smollm2-135m",
@@ -144,12 +173,19 @@ def theme_of(mutant: Mutant) -> str:
     return next(theme for theme, mutants in THEMES.items() if mutant in mutants)
 
 
-def run_mutants(family: str | None, say: Say) -> MutantReport:
-    """Judges every mutant of `family` (all, if None), and the unmutated engine beside them."""
+def _of_family(family: str) -> list[Mutant]:
+    return [mutant for mutant in CATALOGUE if mutant.family == family]
+
+
+def run_mutants(family: str | None, say: Say, one_in: int = 1) -> MutantReport:
+    """Judges the mutants of `family` (all, if None), and the unmutated engine beside them.
+
+    Of every `one_in` of a family the first is judged, by default each of them.
+    """
     families = [f for f in CASES if family in (None, f)]
     if not families:
         raise RequestError(f"no mutants of the family {family!r}; there are {', '.join(CASES)}")
-    mutants = [m for m in CATALOGUE if m.family in families]
+    mutants = [m for f in families for m in _of_family(f)[::one_in]]
     for mutant in mutants:
         planted(mutant)  # a fault that no longer fits the code is an error before anything runs
     report = MutantReport()

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
 from collections import Counter
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from conformance.mutants import judge_together, run_mutants
 from conformance.mutants.mutant import Mutant
@@ -15,8 +17,13 @@ from conformance.mutants.planting import planted
 from conformance.mutants.run import CASES, CATALOGUE, THEMES, MutantReport, Outcome, theme_of
 from conformance.mutants.weaker import CLOSE, COSINE, TEXT, TOP_5, WEAKER, notices
 from engine.errors import LockstepError, RequestError
+from engine.families import FAMILIES as ENGINE_FAMILIES
 
 BY_ID = {mutant.id: mutant for mutant in CATALOGUE}
+#: What distinguishes a family from llama is judged in full each night, and one fault in four before.
+FAMILIES = [family for family in ENGINE_FAMILIES if family != "llama"]
+ONE_IN = 4
+THOROUGH = settings.default.max_examples > 1000
 README = Path(__file__).parents[2] / "README.md"
 
 
@@ -91,18 +98,21 @@ def test_every_mutant_is_killed_and_blamed_on_the_expected_operation(
 ) -> None:
     if family == "gguf":
         asset("smollm2-135m")  # type: ignore[operator]
-    report = run_mutants(family, lambda _: None)
+    one_in = ONE_IN if family in FAMILIES and not THOROUGH else 1
+    report = run_mutants(family, lambda _: None, one_in)
     assert [o.error for o in report.outcomes if o.error] == []
     assert [o.mutant.id for o in report.outcomes if not o.killed] == []
     wrong = {o.mutant.id: o.blamed for o in report.outcomes if not o.blamed_right}
     assert wrong == {}
     assert report.false_alarms == []
     document = report.to_json()
-    assert len(document["mutants"]) == sum(m.family == family for m in CATALOGUE)
+    of_family = sum(m.family == family for m in CATALOGUE)
+    assert len(document["mutants"]) == math.ceil(of_family / one_in)
     counts = [document["weaker_checks"][name] for name in WEAKER]
     # What weaker checks notice near their limits may differ by a fault on another processor.
-    assert readme_table()[family][:2] == [len(report.outcomes), len(report.outcomes)]
-    assert min(counts) < len(report.outcomes)  # the reason for all of this
+    assert readme_table()[family][:2] == [of_family, of_family]
+    if family not in FAMILIES:  # few faults are noticed by all
+        assert min(counts) < len(report.outcomes)  # the reason for all of this
 
 
 def test_the_readme_counts_the_catalogue_as_it_is() -> None:

@@ -1,0 +1,113 @@
+"""Faults of the families' feed-forwards and biases, which llama's golden cannot show."""
+
+from __future__ import annotations
+
+from conformance.mutants.mutant import Mutant, knob
+
+_PLAIN = "self.act(self.activation(self.up(x)))"
+
+ACTIVATIONS: tuple[Mutant, ...] = (
+    knob(
+        "gpt2",
+        "gelu-exact",
+        "takes the exact gelu for gelu_new",
+        "Hendrycks and Gimpel 2016; transformers, activations.NewGELUActivation",
+        "families/common.py",
+        '"gelu_new": "gelu_tanh"',
+        '"gelu_new": "gelu"',
+        "mlp.act",
+    ),
+    knob(
+        "gpt2",
+        "gelu-tanh",
+        "takes the tanh form for the exact gelu",
+        "Hendrycks and Gimpel 2016",
+        "families/common.py",
+        '"gelu": "gelu",',
+        '"gelu": "gelu_tanh",',
+        "mlp.act",
+        cases="gpt2-untied",
+    ),
+    knob(
+        "gpt2",
+        "activation-forgotten",
+        "leaves the activation out where there is no gate",
+        "Radford et al. 2019; transformers, models/gpt2",
+        "layers.py",
+        _PLAIN,
+        "self.act(self.up(x))",
+        "mlp.act",
+    ),
+    knob(
+        "gpt2",
+        "activation-times-up",
+        "gates up by itself where there is no gate",
+        "Radford et al. 2019; transformers, models/gpt2",
+        "layers.py",
+        _PLAIN,
+        "self.act(self.activation(u := self.up(x)) * u)",
+        "mlp.act",
+    ),
+    knob(
+        "gemma",
+        "gelu-exact",
+        "takes the exact gelu for gelu_pytorch_tanh",
+        "transformers, models/gemma",
+        "families/common.py",
+        '"gelu_pytorch_tanh": "gelu_tanh"',
+        '"gelu_pytorch_tanh": "gelu"',
+        "mlp.act",
+    ),
+    knob(
+        "gemma2",
+        "activation-silu",
+        "takes llama's activation, whatever the config says",
+        "transformers, models/gemma2",
+        "layers.py",
+        '"gelu_tanh": partial(F.gelu, approximate="tanh")',
+        '"gelu_tanh": F.silu',
+        "mlp.act",
+    ),
+    knob(
+        "gemma3_text",
+        "gelu-exact",
+        "takes the exact gelu for the tanh form",
+        "transformers, models/gemma3",
+        "layers.py",
+        'partial(F.gelu, approximate="tanh")',
+        "F.gelu",
+        "mlp.act",
+    ),
+    knob(
+        "gemma",
+        "relu-squared",
+        "squares what relu leaves, as some models do",
+        "So et al. 2021, Primer",
+        "layers.py",
+        '"relu": F.relu,',
+        '"relu": lambda x: F.relu(x).square(),',
+        "mlp.act",
+        cases="gemma-untied",
+    ),
+    knob(
+        "qwen2",
+        "qkv-biases-dropped",
+        "loads the biases of q, k and v and adds none",
+        "sbryngelson/ANEForge#253",
+        "layers.py",
+        "return super().forward(x).view(B, T, self.heads, -1).transpose(1, 2)",
+        "return F.linear(x, self.weight).view(B, T, self.heads, -1).transpose(1, 2)",
+        "attn.q attn.k attn.v",
+    ),
+    knob(
+        "qwen2",
+        "qkv-biases-turned-by-head",
+        "adds each head's bias to the head before it",
+        "transformers, models/qwen2",
+        "layers.py",
+        "return super().forward(x).view(B, T, self.heads, -1).transpose(1, 2)",
+        "x = F.linear(x, self.weight).view(B, T, self.heads, -1)\n"
+        "        return (x + self.bias.view(self.heads, -1).roll(-1, 0)).transpose(1, 2)",
+        "attn.q attn.k attn.v",
+    ),
+)
