@@ -4,15 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from conformance.cases.case import (
-    DRAWS,
-    LINEAR,
-    Case,
-    Draw,
-    narrow_heads,
-    one_kv_head,
-    tiny,
-)
+from conformance.cases.case import DRAWS, LINEAR, Case, Draw, narrow_heads, one_kv_head, tiny
 
 _NORMS = {"*norm.weight": Draw(spread=0.3)}  # the 1 is the model's
 #: What all Gemmas share: norms around their own 1, and where the head is tied embeddings that are small

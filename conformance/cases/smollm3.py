@@ -2,14 +2,7 @@
 
 from __future__ import annotations
 
-from conformance.cases.case import (
-    LINEAR,
-    TIED_DRAWS,
-    Case,
-    narrow_heads,
-    one_kv_head,
-    tiny,
-)
+from conformance.cases.case import LINEAR, TIED_DRAWS, Case, narrow_heads, one_kv_head, tiny
 
 CASES: tuple[Case, ...] = (
     Case(
