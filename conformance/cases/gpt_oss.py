@@ -72,8 +72,8 @@ CASES: tuple[Case, ...] = (
         "gpt_oss",
         tiny(
             hidden_size=64,
-            intermediate_size=32,
-            num_hidden_layers=2,
+            intermediate_size=96,
+            head_dim=14,
             num_local_experts=4,
             num_experts_per_tok=2,
             sliding_window=8,
