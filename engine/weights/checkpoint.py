@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,16 +25,15 @@ class Checkpoint:
     """A model on disk.
 
     `config` is a Hugging Face config.json, as stored or as a GGUF file's metadata says it;
-    `generation_config` is None where the model has none (GGUF files never do). `layout` gives the
-    rules from the checkpoint's tensors to the decoder's parameters.
+    `generation_config` is None where the model has none (GGUF files never do). `layout` says how the
+    checkpoint's tensors become the decoder's parameters.
     """
 
     path: Path
     config: Mapping[str, Any]
     generation_config: Mapping[str, Any] | None
-    family: Family
     spec: ModelSpec
-    layout: Callable[[ModelSpec], Layout]
+    layout: Layout
     source: TensorSource
 
     @property
@@ -72,9 +71,8 @@ def _open_folder(folder: Path) -> Checkpoint:
         path=folder,
         config=config,
         generation_config=read_json(generation) if generation.is_file() else None,
-        family=family,
         spec=spec,
-        layout=family.layout,
+        layout=family.layout(spec),
         source=SafetensorsFolder(folder),
     )
 
@@ -82,23 +80,21 @@ def _open_folder(folder: Path) -> Checkpoint:
 def _open_gguf(path: Path) -> Checkpoint:
     file = open_gguf(path)
     name = architecture(file)
-    written = {family.gguf.architecture: family for family in FAMILIES.values() if family.gguf}
-    family = written.get(name)
-    names = family.gguf if family else None
-    if family is None or names is None:
+    written = {f.gguf.architecture: (f.name, f.gguf) for f in FAMILIES.values() if f.gguf}
+    if name not in written:
         known = ", ".join(written)
         raise ModelFileError(
             f"{path}: GGUF models of the architecture {name!r} are not supported (supported: {known})"
         )
-    config = config_of(file, family.name, names)
-    family, spec = _read_spec(config, f"{path}, its metadata read as a config")
+    family, names = written[name]
+    config = config_of(file, family, names)
+    _, spec = _read_spec(config, f"{path}, its metadata read as a config")
     return Checkpoint(
         path=path,
         config=config,
         generation_config=None,
-        family=family,
         spec=spec,
-        layout=names.layout,
+        layout=names.layout(spec),
         source=GGUFTensors(file),
     )
 

@@ -33,7 +33,7 @@ def load_parameters(
     shape or not floating point. Shapes are compared before anything is read.
     """
     plan = planned(decoder, checkpoint)
-    wide = checkpoint.layout(checkpoint.spec).float32
+    wide = checkpoint.layout.float32
     tensors = checkpoint.tensors
     stored = {n: verb for n, verb in plan.items() if all(s in tensors for s in sources(verb))}
     total = sum(decoder.get_parameter(name).numel() for name in stored) * dtype.itemsize

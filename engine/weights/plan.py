@@ -42,7 +42,7 @@ def planned(decoder: nn.Module, checkpoint: Checkpoint) -> Plan:
     Raises ModelFileError naming parameters and tensors that are missing, left over or of the wrong
     shape, LockstepError where the layout has no verb for a parameter.
     """
-    layout = checkpoint.layout(checkpoint.spec)
+    layout = checkpoint.layout
     names = _Names(layout, checkpoint.tensors)
     plan: dict[str, Verb] = {}
     for parameter, _ in decoder.named_parameters(remove_duplicate=False):

@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from engine.families.family import Family, Layout, Verb
+from engine.families.family import Layout, Verb
 from engine.spec import ModelSpec
 from engine.weights import Checkpoint, load_parameters
 from engine.weights.safetensors import SafetensorsFolder
@@ -39,9 +39,8 @@ def checkpoint(folder: Path, verbs: Mapping[str, Verb], **layout: Any) -> Checkp
         path=folder,
         config={},
         generation_config=None,
-        family=cast("Family", None),
         spec=cast("ModelSpec", None),
-        layout=lambda spec: Layout(verbs, **layout),
+        layout=Layout(verbs, **layout),
         source=SafetensorsFolder(folder),
     )
 
