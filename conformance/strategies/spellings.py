@@ -129,11 +129,11 @@ _HUB_KEYS: Mapping[str, Config] = {
 def _fused_experts(config: Config, tensors: Tensors) -> None:
     """One tensor for all experts of a layer, as transformers 5 has them in memory."""
     found = [m for m in map(_EXPERT.match, list(tensors)) if m]
+    experts = sorted({int(m["expert"]) for m in found})
     for block in sorted({m["block"] for m in found}):
         parts = {
-            part: torch.stack([tensors.pop(f"{block}.experts.{e}.{part}.weight") for e in range(n)])
+            part: torch.stack([tensors.pop(f"{block}.experts.{e}.{part}.weight") for e in experts])
             for part in sorted({m["part"] for m in found})
-            for n in [1 + max(int(m["expert"]) for m in found)]
         }
         gate, up, down = (
             ("w1", "w3", "w2") if "w1" in parts else ("gate_proj", "up_proj", "down_proj")

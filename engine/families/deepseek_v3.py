@@ -87,7 +87,8 @@ def _moe(config: Config) -> MoE:
     )
 
 
-# Layers behind the last that predict further tokens; the decoder does without.
+# Layers behind the last that predict further tokens, one in the released files; the decoder does
+# without them.
 _MTP_LAYERS = 4
 
 

@@ -1,4 +1,4 @@
-"""Llama 1 to 3.2, and every checkpoint that calls itself LlamaForCausalLM (SmolLM2 among them).
+"""Llama 1 to 3.3, and every checkpoint that calls itself LlamaForCausalLM (SmolLM2 among them).
 
 Source: the definition in transformers 5 (`models/llama`) and Touvron et al. 2023.
 """
