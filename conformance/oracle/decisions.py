@@ -45,9 +45,10 @@ from conformance.decision_cases import (
     write_model,
 )
 from conformance.golden import write_manifest
-from conformance.oracle.capture import CLEAR, tiny_checkpoint
+from conformance.oracle.capture import CLEAR
 from conformance.oracle.model import load
 from conformance.oracle.text import Reference, answer_stop
+from conformance.oracle.tiny import tiny_checkpoint
 from conformance.text_vocabularies import ascii_only
 from engine.errors import LockstepError
 

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from conformance.cases import DRAWS, Case, Draw
 from conformance.oracle import answers
-from conformance.oracle.capture import tiny_checkpoint
 from conformance.oracle.model import load
+from conformance.oracle.tiny import tiny_checkpoint
 from engine import Engine
 
 IDS = [i * 7 % 50 for i in range(24)]

@@ -20,9 +20,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from conformance.candidate import over_keys
 from conformance.cases import Case
 from conformance.experts import is_expert_choice
-from conformance.oracle.capture import tiny_checkpoint
 from conformance.oracle.doors import LAYOUTS, layout_of
 from conformance.oracle.model import Oracle, follows_length, load
+from conformance.oracle.tiny import tiny_checkpoint
 from conformance.reorder import Variant
 from engine.errors import LockstepError
 from tests.conformance.tiny_families import (

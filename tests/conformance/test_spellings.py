@@ -13,8 +13,8 @@ import pytest
 import torch
 
 from conformance.cases import Case
-from conformance.oracle.capture import tiny_checkpoint
 from conformance.oracle.model import Oracle, load
+from conformance.oracle.tiny import tiny_checkpoint
 from conformance.strategies import FAMILIES, RESPELLINGS, respell
 from engine import Engine
 from engine.errors import ModelFileError
