@@ -210,7 +210,10 @@ class Engine:
     def tokens(
         self, ids: Sequence[int], params: SamplingParams
     ) -> Iterator[tuple[int, TokenLogprob | None]]:
-        """Prefill, then decode: chosen tokens one by one, up to max_tokens or the context's end."""
+        """Prefill, then decode: chosen tokens one by one, up to max_tokens or the context's end.
+
+        At a turning point of the model's ropes the cached keys are stale: all tokens are read anew.
+        """
         n_max = self._room(ids, params)
         cache = self.new_cache(len(ids) + n_max)
         sampler = Sampler(params)
