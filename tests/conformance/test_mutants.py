@@ -45,7 +45,7 @@ def test_every_mutant_applies_to_the_code_as_it_is_and_changes_it() -> None:
 
 def test_mutants_have_names_of_their_own_and_say_where_they_come_from() -> None:
     assert max(Counter(m.id for m in CATALOGUE).values()) == 1
-    assert max(Counter((m.file, m.old, m.new) for m in CATALOGUE).values()) == 1
+    assert max(Counter((m.family, m.file, m.old, m.new) for m in CATALOGUE).values()) == 1
     assert {m.family for m in CATALOGUE} == set(CASES)
     assert all(m.fault and m.source and m.expected for m in CATALOGUE)
     assert {theme_of(m) for m in CATALOGUE} == set(THEMES)
@@ -60,7 +60,7 @@ def test_a_fault_that_no_longer_applies_is_an_error_not_a_pass() -> None:
 def test_two_faults_of_one_line_are_refused_not_planted_as_one() -> None:
     """The second would silently be missing, and its survival would look like blindness."""
     with pytest.raises(LockstepError, match="no longer applies"):
-        planted(BY_ID["activation-gelu"], BY_ID["gate-up-swapped"])
+        planted(BY_ID["activation-sigmoid"], BY_ID["gate-up-swapped"])
 
 
 def test_a_mutant_that_cannot_be_judged_is_neither_killed_nor_missed() -> None:
