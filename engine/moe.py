@@ -53,6 +53,7 @@ class MoE(nn.Module):
     def _weigh(self, scores: Tensor, ids: Tensor) -> Tensor:
         weights = scores.gather(-1, ids)  # without the correction
         if self.router.normalise:
+            # Sigmoids may all be zero.
             weights = weights / (weights.sum(-1, keepdim=True) + 1e-20)
         return weights * self.router.scale
 

@@ -12,7 +12,7 @@ import torch
 
 from conformance.candidate import Candidate
 from conformance.golden import Golden
-from conformance.oracle.model import Oracle, load
+from conformance.oracle.model import Oracle, knows_sdpa, load
 from conformance.reorder import Variant
 from conformance.tally import MEASURED, Say, tally
 
@@ -28,9 +28,7 @@ def write_tallies(count: int, seed: int, out: Path, folders: Sequence[Path], say
         if key not in models:
             models[key] = load(golden.folder, dtype)
         model = models[key]
-        return Oracle(
-            model, variant if model._supports_sdpa else replace(variant, attention="eager")
-        )
+        return Oracle(model, variant if knows_sdpa(model) else replace(variant, attention="eager"))
 
     found = [tally("transformers", make, folders, d, count, seed, say, PADS) for d in MEASURED]
     out.write_text(json.dumps([asdict(t) for t in found]))

@@ -90,10 +90,10 @@ def capture_answers(case: AnswersCase, path: Path, out: Path, progress: Progress
         if name == "float32":
             kept |= _rows(model, states, kept["random"])
         kept[f"{name}.noise"] = _noise(model, states.values(), kept)
-        for n in PROMPTS:
+        for n in PROMPTS if name == "float32" else ():
             progress(f"{name}: the answer to {n} tokens")
             best = _answer(model, ids[:n]).topk(BEST)
-            kept[f"{name}.{n}.ids"], kept[f"{name}.{n}.logits"] = best.indices.int(), best.values
+            kept[f"answer.{n}.ids"], kept[f"answer.{n}.logits"] = best.indices.int(), best.values
         del model
     out.mkdir(parents=True)
     save_file(

@@ -52,6 +52,15 @@ def load(path: Path, dtype: torch.dtype) -> Any:
     return model.eval()
 
 
+def knows_sdpa(model: Any) -> bool:
+    """Whether sdpa can form the model's scores.
+
+    The class of Gemma 2 is marked as one without, for the sake of a softcap that a config may turn off.
+    """
+    uncapped = getattr(model.config, "attn_logit_softcapping", 0.0) is None
+    return bool(model._supports_sdpa or uncapped)
+
+
 def follows_length(config: Any) -> bool:
     """Whether some rope's frequencies depend on how many tokens are in view."""
     ropes = getattr(config, "rope_parameters", None) or {}

@@ -14,7 +14,7 @@ from conformance.envelope import Noise
 from conformance.experts import is_expert_choice
 from conformance.golden import Golden
 from conformance.lockstep import Walk, everywhere, nowhere, walk
-from conformance.oracle.model import Oracle
+from conformance.oracle.model import Oracle, knows_sdpa
 from conformance.reorder import PLAIN, Variant
 from engine.errors import LockstepError
 
@@ -124,15 +124,11 @@ def quick(chunk: int | None) -> tuple[Variant, ...]:
 
 
 def ensemble(golden: Golden, model: Any, variants: Sequence[Variant] = ENSEMBLE) -> list[Variant]:
-    """The re-orderings that are legal for this model: some know no other attention, some no chunks.
-
-    The class of Gemma 2 is marked as one without sdpa, for the sake of a softcap that a config may turn off.
-    """
-    uncapped = getattr(model.config, "attn_logit_softcapping", 0.0) is None
+    """The re-orderings that are legal for this model: some know no other attention, some no chunks."""
     return [
         variant
         for variant in variants
-        if (model._supports_sdpa or uncapped or variant.attention != "sdpa")
+        if (knows_sdpa(model) or variant.attention != "sdpa")
         and not (golden.whole_prompts and variant.chunk)
     ]
 
