@@ -181,7 +181,7 @@ def _positions(sizes: Sizes, layers: tuple[LayerSpec, ...]) -> int:
     ropes = (layer.attn.rope for layer in layers)
     scalings = (turns.scaling for turns in ropes if turns is not None)
     factors = (s.factor for s in scalings if isinstance(s, DynamicScaling))
-    return int(min(sizes.context * max(factors, default=1.0), LARGEST_CONTEXT))
+    return int(min(sizes.context * max([1.0, *factors]), LARGEST_CONTEXT))
 
 
 # -- tensors ---------------------------------------------------------------------------------------

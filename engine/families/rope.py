@@ -43,11 +43,12 @@ def rope_table(
     older, newer = config.table("rope_scaling"), config.table("rope_parameters")
     config.read |= {"rope_theta", "partial_rotary_factor", _ORIGINAL_CONTEXT}
     top = config.values
+    given = newer.values if top.get("rope_parameters") is not None else default or {}
     values = {
         "rope_theta": theta if top.get("rope_theta") is None else top["rope_theta"],
         "partial_rotary_factor": top.get("partial_rotary_factor"),
         # The older name wins where both are filled.
-        **(older.values or newer.values or default or {}),
+        **(older.values or given),
     }
     # Beside the table, theta and factor are defaults, but the original context has priority.
     if (original := top.get(_ORIGINAL_CONTEXT, original_context)) is not None:

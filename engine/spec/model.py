@@ -171,6 +171,9 @@ class DenseMLP:
         require(self.ffn_dim > 0, f"ffn_dim must be positive, got {self.ffn_dim}")
 
 
+_LARGEST_FLOAT32 = 2.0**128  # torch clamps at no number from here on
+
+
 @dataclass(frozen=True)
 class ClampedSwiGLU:
     """(up + 1) * gate * sigmoid(alpha * gate), gate at most `limit`, up within ±`limit`."""
@@ -180,7 +183,10 @@ class ClampedSwiGLU:
 
     def __post_init__(self) -> None:
         require(math.isfinite(self.alpha), f"swiglu_alpha must be finite, got {self.alpha}")
-        require(positive(self.limit), f"swiglu_limit must be positive, got {self.limit}")
+        require(
+            0 < self.limit < _LARGEST_FLOAT32,
+            f"swiglu_limit must be positive and a float32, got {self.limit}",
+        )
 
 
 @dataclass(frozen=True)

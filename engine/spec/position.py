@@ -47,9 +47,10 @@ class YarnScaling:
     def __post_init__(self) -> None:
         require(positive(self.factor), f"the rope factor must be positive, got {self.factor}")
         require(self.original_context > 0, "original_max_position_embeddings must be positive")
+        betas = (self.beta_fast, self.beta_slow)
         require(
-            positive(self.beta_fast) and positive(self.beta_slow),
-            "rope scaling yarn needs a positive beta_fast and beta_slow, "
+            all(positive(n) and positive(self.original_context / (n * 2 * math.pi)) for n in betas),
+            "rope scaling yarn needs a positive beta_fast and beta_slow of a sane size, "
             f"got {self.beta_fast} and {self.beta_slow}",
         )
 
@@ -131,6 +132,10 @@ class Rope:
         require(positive(self.theta), f"rope_theta must be positive, got {self.theta}")
         require(positive(self.magnitude), f"rope's magnitude must be positive: {self.magnitude}")
         match self.scaling:
+            case DynamicScaling():  # the base grows by the power dim / (dim - 2)
+                require(self.dim > 2, f"rope scaling dynamic needs more than {self.dim} numbers")
+            case YarnScaling():  # which divides by the logarithm of the base
+                require(self.theta != 1, "rope scaling yarn needs a rope_theta other than 1")
             case FrequencyDivisors(divisors):
                 self._one_per_pair("rope_freqs.weight", divisors)
             case LongRopeScaling(short=short, long=long):

@@ -170,12 +170,15 @@ def test_what_is_absent_or_null_has_transformers_default() -> None:
     assert (attn.qkv_bias, attn.out_bias, spec.layers[0].mlp.bias) == (False, False, False)
 
 
-@pytest.mark.parametrize(("kind", "context"), [("dynamic", 160), ("linear", 64)])
+@pytest.mark.parametrize(
+    ("kind", "factor", "context"),
+    [("dynamic", 2.5, 160), ("dynamic", 0.5, 64), ("linear", 2.5, 64)],
+)
 def test_a_base_that_grows_with_the_length_is_for_more_than_the_config_says(
-    kind: str, context: int
+    kind: str, factor: float, context: int
 ) -> None:
     """Its max_position_embeddings is where the growth begins; a linear scaling's is the stretched one."""
-    rope = {"rope_type": kind, "factor": 2.5}
+    rope = {"rope_type": kind, "factor": factor}
     _, spec = read_spec({**tiny.CASE, "max_position_embeddings": 64, "rope_scaling": rope})
     assert spec.context == context
 

@@ -194,7 +194,8 @@ ROUTER = spec.Router("softmax", normalise=True)
         (lambda: grouped(6, 1, 3, 4), "in 3 groups of which 4 are kept"),
         (lambda: grouped(6, 3, 3, 1), "1 groups of 2 experts cannot offer 3 of them"),
         (lambda: grouped(3, 1, 3, 1), "a group needs two at least"),
-        (lambda: spec.ClampedSwiGLU(1.7, 0.0), "swiglu_limit must be positive, got 0.0"),
+        (lambda: spec.ClampedSwiGLU(1.7, 0.0), "swiglu_limit must be positive .*, got 0.0"),
+        (lambda: spec.ClampedSwiGLU(1.7, 1e308), "swiglu_limit must be positive .*, got 1e.308"),
         (lambda: spec.ClampedSwiGLU(math.nan, 7.0), "swiglu_alpha must be finite, got nan"),
     ],
 )

@@ -265,6 +265,8 @@ def test_gpt_oss_has_an_untruncated_yarn_where_the_file_is_silent() -> None:
     spec = spec_of("gpt_oss", "rope_scaling rope_theta")
     assert rope(spec).theta == 150000.0
     assert rope(spec).scaling == YarnScaling(32.0, 4096, 32.0, 1.0, truncate=False)
+    empty = spec_of("gpt_oss", "rope_scaling rope_theta", rope_parameters={})
+    assert (rope(empty).theta, rope(empty).scaling) == (150000.0, None)
 
 
 def test_deepseek_s_mscale_enters_the_scale_of_scores_and_the_rope() -> None:
