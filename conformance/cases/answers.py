@@ -19,7 +19,6 @@ class AnswersCase:
     model: str
 
 
-_MODELS: tuple[str, ...] = ()
 ANSWERS_CASES: tuple[AnswersCase, ...] = tuple(
-    AnswersCase(f"answers-{model}", model) for model in _MODELS
+    AnswersCase(f"answers-{model}", model) for model in ("smollm2-135m", "gemma3-270m")
 )
