@@ -55,6 +55,11 @@ _LARGEST = {
     "original_max_position_embeddings": LARGEST_CONTEXT,
     "n_layer": 4096,
     "n_positions": LARGEST_CONTEXT,
+    # A head or an expert has sizes of its own, by which these are multiplied.
+    **dict.fromkeys(("n_head", "num_attention_heads", "num_key_value_heads"), 1024),
+    **dict.fromkeys(
+        ("n_routed_experts", "n_shared_experts", "num_experts", "num_local_experts"), 4096
+    ),
 }
 _LARGEST_WIDTH = 2**24
 # What layer_types may say, the last an older name of full attention: whether a layer has a window.

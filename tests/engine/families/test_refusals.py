@@ -56,6 +56,9 @@ REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
         {"layer_types": ["sliding_attention"] * 4},
         "layer_types is not understood for the family mistral",
     ),
+    "absurd heads": ("gpt2", {"n_head": 2**20}, "n_head must be between 1 and 1,024"),
+    "absurd experts": ("mixtral", {"num_local_experts": 2**24}, "experts must be between 1 and 4,096"),
+    "absurd shared experts": ("deepseek_v3", {"n_shared_experts": 2**24}, "between 1 and 4,096"),
     "logits divided by nothing": ("granite", {"logits_scaling": 0}, "logits_scaling divides"),
 }  # fmt: skip
 
