@@ -25,4 +25,23 @@ REAL_CASES: tuple[RealCase, ...] = (
             "logits",
         ),
     ),
+    RealCase(
+        # Layer 0 sees a window, layer 5 all keys, each with a rope of its own.
+        "gemma3-270m",
+        model="gemma3-270m",
+        text="The capital of France is",
+        decode_tokens=1,
+        watch=(
+            "embed",
+            "layers.0.attn.*",
+            "layers.5.*",
+            "layers.[1379].out",
+            "layers.1[1357].out",
+            "cache.layers.0.*",
+            "cache.layers.5.*",
+            "final_norm",
+            "logits",
+        ),
+        random_logits=100,
+    ),
 )

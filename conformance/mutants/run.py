@@ -28,6 +28,7 @@ from conformance.mutants.normalizers import NORMALIZERS
 from conformance.mutants.norms import NORMS
 from conformance.mutants.planting import plant, planted
 from conformance.mutants.positions import POSITIONS
+from conformance.mutants.real import REAL
 from conformance.mutants.rope import ROPE
 from conformance.mutants.sampling import SAMPLING
 from conformance.mutants.scores import SCORES
@@ -73,6 +74,7 @@ THEMES: Mapping[str, tuple[Mutant, ...]] = {
     "loop": LOOP,
     "sampling": SAMPLING,
     "stopping": STOPPING,
+    "real": REAL,
 }
 CATALOGUE: tuple[Mutant, ...] = tuple(mutant for theme in THEMES.values() for mutant in theme)
 
@@ -100,9 +102,10 @@ CASES = {
     "tokenizer": "text-[!w]*",
     "gguf": "smollm2-135m",
     "decisions": "decisions",
+    "gemma3-270m": "answers-gemma3-270m",
 }
-#: The weaker checks need a model.
-_MODELS = {**CASES, "decisions": "llama-bias"}
+#: The weaker checks need a model, and a golden of its operations.
+_MODELS = {**CASES, "decisions": "llama-bias", "gemma3-270m": "gemma3-270m"}
 
 #: Stages whose answer is text; those of the others is ids.
 _TEXT_STAGES = {f"tokenizer.{stage}" for stage in ("decode", "stream", "stop", "chat")}
@@ -308,8 +311,8 @@ def _level(report: Report) -> str:
         levels.add(Level.L1)
     for said in report.texts:
         stages = {found.stage for found in said.findings}
-        if stages == {"logprobs"}:
-            levels.add(Level.L2)
+        if stages in ({"logprobs"}, {"logits"}):
+            levels.add(Level.L2 if stages == {"logprobs"} else Level.L3)
         elif not said.conforms:
             in_words = bool(stages & _TEXT_STAGES) or said.answer is not None
             levels.add(Level.L0 if in_words else Level.L1)

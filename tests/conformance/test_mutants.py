@@ -24,6 +24,8 @@ BY_ID = {mutant.id: mutant for mutant in CATALOGUE}
 FAMILIES = [family for family in ENGINE_FAMILIES if family != "llama"]
 ONE_IN = 4
 THOROUGH = settings.default.max_examples > 1000
+#: Minutes of a real model; tests/test_answers.py plants the same faults in its spec each time.
+REAL = "gemma3-270m"
 README = Path(__file__).parents[2] / "README.md"
 
 
@@ -31,7 +33,7 @@ def readme_table() -> dict[str, list[int]]:
     """The rows of the README's table: faults of a family, caught by this suite, by each weaker check."""
     section = README.read_text(encoding="utf-8").split("## What weaker checks miss")[1]
     rows = re.findall(
-        r"^\| `?(\w+)`?[^|]*\|((?: *\d+ *\|)+)$", section.split("\n## ")[0], re.MULTILINE
+        r"^\| `?([\w-]+)`?[^|]*\|((?: *\d+ *\|)+)$", section.split("\n## ")[0], re.MULTILINE
     )
     return {name: [int(n) for n in numbers.split("|") if n.strip()] for name, numbers in rows}
 
@@ -92,12 +94,12 @@ def test_weaker_checks_hold_nothing_against_the_engine_as_it_is() -> None:
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("family", CASES)
+@pytest.mark.parametrize("family", [f for f in CASES if THOROUGH or f != REAL])
 def test_every_mutant_is_killed_and_blamed_on_the_expected_operation(
     family: str, asset: object
 ) -> None:
-    if family == "gguf":
-        asset("smollm2-135m")  # type: ignore[operator]
+    if family in ("gguf", REAL):
+        asset("smollm2-135m" if family == "gguf" else REAL)  # type: ignore[operator]
     one_in = ONE_IN if family in FAMILIES and not THOROUGH else 1
     report = run_mutants(family, lambda _: None, one_in)
     assert [o.error for o in report.outcomes if o.error] == []
