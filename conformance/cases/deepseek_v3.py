@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from conformance.cases.case import TIED_DRAWS, YARN, Case, tiny
+from conformance.cases.case import DRAWS, TIED_DRAWS, YARN, Case, Draw, tiny
+
+#: A correction that decides between experts and not by itself, and below 0, where scores are not.
+_CORRECTED = {"*.e_score_correction_bias": Draw(centre=-1.0, spread=0.15), **DRAWS}
 
 
 def _deepseek(**changes: Any) -> dict[str, Any]:
@@ -38,6 +41,7 @@ CASES: tuple[Case, ...] = (
         seed=2,
         prompt_tokens=27,
         decode_tokens=4,
+        draws=_CORRECTED,
     ),
     Case(
         "deepseek-v3-plain-queries",

@@ -303,6 +303,16 @@ EXPERTS: tuple[Mutant, ...] = (
     ),
     knob(
         "deepseek_v3",
+        "groups-left-out-at-zero",
+        "gives experts of groups that are left out 0 points, more than a negative correction leaves others",
+        _DEEPSEEK,
+        _MOE,
+        "masked_fill(left_out[..., None], -torch.inf)",
+        "masked_fill(left_out[..., None], 0.0)",
+        "mlp.expert_ids",
+    ),
+    knob(
+        "deepseek_v3",
         "groups-strided",
         "takes every n-th expert for a group instead of neighbours",
         _DEEPSEEK,

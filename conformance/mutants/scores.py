@@ -92,8 +92,8 @@ SCORES: tuple[Mutant, ...] = (
         "multiplies the scale by YaRN's temperature once, not by its square",
         "transformers, models/deepseek_v3",
         "families/deepseek_v3.py",
-        "yarn_magnitude(rope.scaling.factor, mscale) ** 2",
-        "yarn_magnitude(rope.scaling.factor, mscale)",
+        "scale *= magnitude * magnitude",
+        "scale *= magnitude",
         _SCORES,
     ),
     knob(

@@ -53,7 +53,8 @@ def _attention(config: Config, sizes: common.Sizes, rope_dim: int) -> LatentAtte
     scale = (nope_dim + rope_dim) ** -0.5
     mscale = table.number("mscale_all_dim", 0.0)
     if mscale and isinstance(rope.scaling, YarnScaling):
-        scale *= yarn_magnitude(rope.scaling.factor, mscale) ** 2
+        magnitude = yarn_magnitude(rope.scaling.factor, mscale)
+        scale *= magnitude * magnitude
     return LatentAttention(
         n_heads=sizes.n_heads,
         q_rank=config.optional_integer("q_lora_rank", 1536),
