@@ -79,7 +79,7 @@ def read_rope(
 ) -> Rope:
     """The rope of whole heads; `theta` is the default."""
     table = rope.rope_table(config, theta)
-    return rope.read_rope(table, sizes.head_dim, sizes.context, in_float32=in_float32)
+    return rope.rope_of(table, sizes.head_dim, sizes.context, in_float32=in_float32)
 
 
 def attention(sizes: Sizes, rope: Rope | None, **more: Any) -> GroupedQueryAttention:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from engine.families import common
 from engine.families.config import Config
 from engine.families.family import Family, Layout, Rename, Verb
-from engine.families.rope import read_rope, rope_table, yarn_magnitude
+from engine.families.rope import rope_of, rope_table, yarn_magnitude
 from engine.spec import (
     Groups,
     LatentAttention,
@@ -48,7 +48,7 @@ _ONLY = {"moe_layer_freq": 1, "scoring_func": "sigmoid", "topk_method": "noaux_t
 def _attention(config: Config, sizes: common.Sizes, rope_dim: int) -> LatentAttention:
     table = rope_table(config)
     interleaved = config.flag("rope_interleave", True)
-    rope = read_rope(table, rope_dim, sizes.context, interleaved=interleaved)
+    rope = rope_of(table, rope_dim, sizes.context, interleaved=interleaved)
     nope_dim = config.integer("qk_nope_head_dim", 128)
     scale = (nope_dim + rope_dim) ** -0.5
     mscale = table.number("mscale_all_dim", 0.0)

@@ -9,7 +9,7 @@ from functools import partial
 from engine.families import common, gguf
 from engine.families.config import Config
 from engine.families.family import Family
-from engine.families.rope import read_rope
+from engine.families.rope import rope_of
 from engine.spec import LayerSpec, ModelSpec, QKNorm, Rope
 
 
@@ -82,7 +82,7 @@ def _ropes(config: Config, sizes: common.Sizes) -> tuple[Rope, Rope]:
     for table in tables:
         table.pop("truncate", None)  # transformers looks for it beside the two, where none is
     whole, local = (
-        read_rope(Config(table, config.family), sizes.head_dim, sizes.context) for table in tables
+        rope_of(Config(table, config.family), sizes.head_dim, sizes.context) for table in tables
     )
     return whole, local
 

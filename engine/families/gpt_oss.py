@@ -16,7 +16,7 @@ from engine.families.family import (
     Transpose,
     Verb,
 )
-from engine.families.rope import read_rope, rope_table
+from engine.families.rope import rope_of, rope_table
 from engine.spec import ClampedSwiGLU, LayerSpec, ModelSpec, MoE, Router
 
 _YARN = {
@@ -33,7 +33,7 @@ def spec(config: Config) -> ModelSpec:
     _check_quantisation(config)
     sizes = common.read_sizes(config, context=131072, kv_heads=8, head_dim=64)
     table = rope_table(config, theta=150000.0, default=_YARN)
-    rope = read_rope(table, sizes.head_dim, sizes.context)
+    rope = rope_of(table, sizes.head_dim, sizes.context)
     norm = common.rms_norm(config, 1e-5, product_in_float32=True)
     layer = LayerSpec(
         pre_attn_norm=norm,

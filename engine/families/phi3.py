@@ -6,13 +6,13 @@ Source: transformers 5 (`models/phi3`).
 from engine.families import common
 from engine.families.config import Config
 from engine.families.family import Family, Layout, Rename
-from engine.families.rope import LONGROPE_TYPES, read_rope, rope_table
+from engine.families.rope import LONGROPE_TYPES, rope_of, rope_table
 from engine.spec import DenseMLP, GroupedQueryAttention, LayerSpec, ModelSpec
 
 
 def spec(config: Config) -> ModelSpec:
     sizes = common.read_sizes(config, context=4096)
-    rope = read_rope(
+    rope = rope_of(
         rope_table(config, original_context=4096),
         sizes.head_dim,
         sizes.context,

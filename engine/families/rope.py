@@ -56,7 +56,7 @@ def rope_table(
     return Config(values, config.family)
 
 
-def read_rope(
+def rope_of(
     table: Config,
     head_dim: int,
     context: int,
