@@ -39,11 +39,16 @@ def load(path: Path, dtype: torch.dtype) -> Any:
         if path.suffix == ".gguf"
         else {"pretrained_model_name_or_path": str(path)}
     )
-    if path.is_dir() and "quantization_config" in json.loads((path / "config.json").read_text()):
+    microscaled = path.is_dir() and "quantization_config" in json.loads(
+        (path / "config.json").read_text()
+    )
+    if microscaled:
         where["quantization_config"] = Mxfp4Config(dequantize=True)
     model: Any = AutoModelForCausalLM.from_pretrained(**where, dtype=narrow, local_files_only=True)
-    if narrow is torch.float32:  # what was decoded is bfloat16
-        model = model.to(dtype)
+    if microscaled and narrow is torch.float32:
+        model = model.float()  # what was decoded is bfloat16
+    if dtype is torch.float64:
+        model = model.double()
     if model._can_set_experts_implementation():
         model.set_experts_implementation("eager")
     found = {p.dtype for p in model.parameters()}

@@ -69,11 +69,15 @@ def test_a_fault_made_by_hand_in_rope_is_named_with_its_place(checkout: Path) ->
 def test_the_same_fault_on_the_terminal_names_the_culprit_and_exits_with_1(checkout: Path) -> None:
     source = checkout / "engine" / "decoder.py"
     text = source.read_text()
-    source.write_text(text.replace("self.out(x + self.mlp(", "self.out(x - self.mlp("))
+    source.write_text(
+        text.replace("self.out(x + self.post_mlp_norm(", "self.out(x - self.post_mlp_norm(")
+    )
     result = check_a_copy(checkout, "--golden", "golden/llama-tied")
     assert result.returncode == 1
     assert "culprit  layers.0.out" in result.stdout
-    line = next(n for n, t in enumerate(text.splitlines(), 1) if "self.out(x + self.mlp(" in t)
+    line = next(
+        n for n, t in enumerate(text.splitlines(), 1) if "self.out(x + self.post_mlp_norm(" in t
+    )
     assert f"engine/decoder.py:{line}" in result.stdout
     assert result.stdout.rstrip().endswith("diverges")
     assert "Traceback" not in result.stderr

@@ -93,8 +93,8 @@ def test_faults_are_outside_each_under_its_own_name(edited: Edited) -> None:
             (LAYERS, "keepdim=True) + self.eps", "keepdim=True) + 2 * self.eps"),
             (
                 LAYERS,
-                "self.act(F.silu(self.gate(x)) * self.up(x))",
-                "F.silu(self.gate(x)) * self.up(x)",
+                "self.act(self.activation(self.gate(x)) * self.up(x))",
+                "self.activation(self.gate(x)) * self.up(x)",
             ),
             (BPE, "while ranks and (rank", "while ranks[1:] and (rank"),
         )

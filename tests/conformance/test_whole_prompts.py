@@ -39,6 +39,7 @@ class OfEveryAttention:
     """What the ensemble asks a model for."""
 
     _supports_sdpa = True
+    config = SimpleNamespace()
 
 
 def test_its_noise_is_that_of_whole_prompts(dynamic: Golden, golden: Golden) -> None:
