@@ -1,39 +1,42 @@
-"""Grouped-query and latent attention, and the one mask function.
+"""Grouped-query and latent attention.
 
-Shapes: B batch, T new tokens, S keys in view, H query heads, K key/value heads, D head_dim.
+Shapes: B batch, T new tokens, S keys in view, H query heads, K key/value heads, D head_dim. In a packed
+pass B is 1 and T are the new tokens of all sequences.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 import torch
 from torch import Tensor, nn
 
 from engine import rope, spec
 from engine.backends import Backend
-from engine.cache import LayerCache
+from engine.cache import Group, LayerCache, packed
 from engine.layers import Linear, MergeHeads, RMSNorm, SplitHeads, empty, head_norm
+from engine.mask import View
 from engine.probe import Probe
-
-
-def visible(q_pos: Tensor, k_pos: Tensor, window: int | None) -> Tensor:
-    """Which keys each query sees, from positions alone: bool [T, S] from [T, 1] and [1, S].
-
-    One function for prefill, chunks and decode steps; a key slot without a token has position -1. A
-    window counts the query's own key.
-    """
-    causal = (k_pos >= 0) & (k_pos <= q_pos)
-    return causal if window is None else causal & (k_pos > q_pos - window)
 
 
 @dataclass(frozen=True)
 class Step:
     """What all layers of one forward pass share, by kind of window and of rope."""
 
-    visible: Mapping[int | None, Tensor]  # bool [T, S]
+    positions: Tensor  # [B, T], or [1, N] where there are several groups
+    groups: Sequence[Group]
+    views: Sequence[Mapping[int | None, View]]  # of each group
     rotations: Mapping[spec.Rope | None, rope.Table | None]
+
+    @property
+    def last(self) -> list[int]:
+        """The places of each sequence's last token in a row of the pass."""
+        if len(self.groups) == 1:
+            return [-1]
+        sizes = [T for B, T in (group.q_pos.shape for group in self.groups) for _ in range(B)]
+        return [end - 1 for end in accumulate(sizes)]
 
 
 class Attention(nn.Module):
@@ -48,6 +51,16 @@ class Attention(nn.Module):
         self.scores = Probe()
         self.weights = Probe()
         self.context = Probe()
+
+    def look(self, q: Tensor, kept: Sequence[tuple[Tensor, Tensor]], step: Step) -> Tensor:
+        """The context [B, H, T, D'] of queries [B, H, T, D], from each group's keys and values."""
+        groups = zip(step.groups, step.views, kept, strict=True)
+        return packed(
+            [
+                self.attend(group.of(q), k, v, views[self.window], self)
+                for group, views, (k, v) in groups
+            ]
+        )
 
 
 class GroupedQueryAttention(Attention):
@@ -72,9 +85,8 @@ class GroupedQueryAttention(Attention):
         rotation = step.rotations[self.rope]
         q = self.q_rope(self.q_norm(self.q(x)), rotation)  # [B, H, T, D]
         k = self.k_rope(self.k_norm(self.k(x)), rotation)  # [B, K, T, D]
-        k, v = cache(k, self.v(x))  # [B, K, S, D]
-        context = self.attend(q, k, v, step.visible[self.window], self)  # [B, H, T, D]
-        return self.out(context)  # [B, T, dim]
+        kept = cache(step.groups, k, self.v(x))  # [B, K, S, D] each, group by group
+        return self.out(self.look(q, kept, step))  # [B, T, dim]
 
 
 class LatentAttention(Attention):
@@ -106,12 +118,15 @@ class LatentAttention(Attention):
         k = self.k(x)  # [B, 1, T, rope]
         q_nope, q_turned = q.split((self.nope_dim, self.rope_dim), dim=-1)
         q = torch.cat((q_nope, self.q_rope(q_turned, rotation)), dim=-1)
-        latent, k_turned = cache(latent, self.k_rope(k, rotation))  # [B, 1, S, kv_rank or rope]
+        latents = cache(step.groups, latent, self.k_rope(k, rotation))
+        return self.out(self.look(q, [self._read(*kept) for kept in latents], step))  # [B, T, dim]
+
+    def _read(self, latent: Tensor, k_turned: Tensor) -> tuple[Tensor, Tensor]:
+        """The keys [B, H, S, nope + rope] and values [B, H, S, v] of latents and keys [B, 1, S, D]."""
         kv = self.kv_up(latent[:, 0])  # [B, H, S, nope + v]
         k_nope, v = kv.split((self.nope_dim, self.v_dim), dim=-1)
-        k = torch.cat((k_nope, k_turned.expand(-1, q.shape[1], -1, -1)), dim=-1)
-        context = self.attend(q, k, v, step.visible[self.window], self)  # [B, H, T, v]
-        return self.out(context)  # [B, T, dim]
+        k_turned = k_turned.expand(-1, k_nope.shape[1], -1, -1)  # [B, H, S, rope]
+        return torch.cat((k_nope, k_turned), dim=-1), v
 
 
 def attention(dim: int, attn: spec.Attention, backend: Backend) -> Attention:

@@ -13,14 +13,17 @@ Shapes: B batch, T new tokens, V vocabulary; activations are [B, T, dim].
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
 import torch
 from torch import Tensor, nn
 
 from engine import rope, spec
-from engine.attention import Attention, Step, attention, visible
+from engine.attention import Attention, Step, attention
 from engine.backends import Backend
-from engine.cache import ContiguousCache, LayerCache
+from engine.cache import Cache, Group, LayerCache, Part, in_row
 from engine.layers import MLP, Embedding, Head, norm
+from engine.mask import PLAIN, Custom, View
 from engine.moe import MoE
 from engine.probe import Probe
 
@@ -53,7 +56,11 @@ class Decoder(nn.Module):
     """A whole model of the shape `model`, its weights still to be loaded, attention by `backend`."""
 
     def __init__(
-        self, model: spec.ModelSpec, backend: Backend, device: torch.device | str = "cpu"
+        self,
+        model: spec.ModelSpec,
+        backend: Backend,
+        device: torch.device | str = "cpu",
+        custom: Custom = PLAIN,
     ) -> None:
         super().__init__()
         self.spec = model
@@ -61,6 +68,7 @@ class Decoder(nn.Module):
         self.layers = nn.ModuleList(Block(model.dim, layer, backend) for layer in model.layers)
         self.final_norm = norm(model.dim, model.final_norm)
         self.logits = Head(model)
+        self.custom = custom
         self.windows = {layer.attn.window for layer in model.layers}
         self.rotations = rope.Rotations((layer.attn.rope for layer in model.layers), device)
 
@@ -73,22 +81,42 @@ class Decoder(nn.Module):
     def forward(
         self,
         ids: Tensor,
-        cache: ContiguousCache,
+        cache: Cache,
+        parts: Sequence[Part] | None = None,
         last_only: bool = False,
-        length: int | None = None,
+        read_as: int | None = None,
     ) -> Tensor:
-        """Logits [B, T, V] of ids [B, T] (`last_only`: [B, 1, V]), read against and added to `cache`.
+        """Logits [B, T, V] of ids [B, T], read against and added to `cache`.
 
-        Rope scalings that follow the sequence's length take it to be `length`: that of a whole prompt
-        which comes in chunks; by default what is in the cache then.
+        A row of ids is the next T tokens of one of the cache's rooms, in order; or a single row [1, T]
+        holds the `parts` of several sequences, one after another. `last_only` gives the logits of each
+        sequence's last token alone. `read_as` stands in for that of the rooms.
         """
-        positions, keys = cache.extend(ids.shape[1])  # [T], [S]
-        x = self.embed(ids, positions)
-        step = Step(
-            visible={w: visible(positions[:, None], keys[None, :], w) for w in self.windows},
-            rotations=self.rotations(positions, length or cache.length, x.dtype),
+        groups = cache.extend(parts or cache.rows(ids.shape), read_as)
+        step = self.step(groups)
+        logits = self.run(ids.view_as(step.positions), step, cache.layers, last_only)
+        return logits.view(len(ids), -1, logits.shape[-1])
+
+    def step(self, groups: Sequence[Group]) -> Step:
+        """What all layers share in a pass of these groups."""
+        positions = in_row([group.q_pos for group in groups])
+        lengths = in_row([group.read_as for group in groups])
+        return Step(
+            positions,
+            groups,
+            [
+                {w: View(group.q_pos, group.reaches[w].k_pos, w, self.custom) for w in self.windows}
+                for group in groups
+            ],
+            self.rotations(positions[:, None], lengths[:, None], self.embed.weight.dtype),
         )
-        for layer, layer_cache in zip(self.layers, cache.layers, strict=True):
-            x = layer(x, step, layer_cache)
-        x = self.final_norm(x[:, -1:] if last_only else x)
+
+    def run(
+        self, ids: Tensor, step: Step, caches: Iterable[nn.Module], last_only: bool = False
+    ) -> Tensor:
+        """The forward pass: logits [B, T, V] of ids [B, T], or one row [1, N] of several groups."""
+        x = self.embed(ids, step.positions)
+        for layer, cache in zip(self.layers, caches, strict=True):
+            x = layer(x, step, cache)
+        x = self.final_norm(x[:, step.last] if last_only else x)
         return self.logits(x)

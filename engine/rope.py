@@ -100,29 +100,35 @@ class Rotations:
     """The tables of all ropes of a model; a layer without one has None for both."""
 
     def __init__(self, ropes: Iterable[Rope | None], device: torch.device | str) -> None:
-        self.device = device
         self.frequencies = {
             r: None if r is None or follows_length(r) else frequencies(r, 0).to(device)
             for r in set(ropes)
         }
 
     def __call__(
-        self, positions: Tensor, length: int, dtype: torch.dtype
+        self, positions: Tensor, lengths: Tensor, dtype: torch.dtype
     ) -> dict[Rope | None, Table | None]:
-        """Tables of the tokens at `positions` [T] of a sequence of `length` tokens."""
+        """Tables of tokens at `positions` [..., T], each in a sequence as long as `lengths` [..., T] say."""
         tables: dict[Rope | None, Table | None] = {}
         for rope, known in self.frequencies.items():
             if rope is None:
                 tables[rope] = None
                 continue
-            frequency = frequencies(rope, length).to(self.device) if known is None else known
+            frequency = _at_lengths(rope, lengths) if known is None else known
             tables[rope] = table(rope, frequency, positions, dtype)
         return tables
 
 
+def _at_lengths(rope: Rope, lengths: Tensor) -> Tensor:
+    """The frequencies of each token of a rope that follows the length: [..., T, D/2]."""
+    different, which = lengths.unique(return_inverse=True)
+    known = [frequencies(rope, length) for length in different.tolist()]
+    return torch.stack(known).to(lengths.device)[which]
+
+
 def table(rope: Rope, frequency: Tensor, positions: Tensor, dtype: torch.dtype) -> Table:
-    """cos and sin of each new token's angles times the magnitude, both [T, D/2] in `dtype`."""
-    angles = positions.float()[:, None] * frequency  # [T, D/2]
+    """cos and sin of each new token's angles times the magnitude, both [..., T, D/2] in `dtype`."""
+    angles = positions.float()[..., None] * frequency  # [..., T, D/2]
     kept = torch.float32 if rope.in_float32 else dtype
     return (angles.cos() * rope.magnitude).to(kept), (angles.sin() * rope.magnitude).to(kept)
 

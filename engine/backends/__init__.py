@@ -1,7 +1,7 @@
 """Attention kernels behind one function: softmax(q kᵀ · scale, where visible) v.
 
-Every backend takes q [B, H, T, D], k [B, K, S, D], v [B, K, S, D'] and `visible` (bool, [T, S]), and
-returns the context [B, H, T, D']. The last argument says how scores are formed and holds the probes, so
+Every backend takes q [B, H, T, D], k [B, K, S, D], v [B, K, S, D'] and the view, which says what each
+query sees, and returns the context [B, H, T, D']. The last argument says how scores are formed and holds the probes, so
 that each operation ends in one where it is computed; a backend that never forms scores and weights
 leaves those two alone.
 """
@@ -15,13 +15,12 @@ from torch import Tensor
 from engine.backends import eager, sdpa
 from engine.backends.scored import Scored
 from engine.errors import RequestError
+from engine.mask import View
 from engine.spec import ModelSpec
 
 
 class Backend(Protocol):
-    def __call__(
-        self, q: Tensor, k: Tensor, v: Tensor, visible: Tensor, attn: Scored
-    ) -> Tensor: ...
+    def __call__(self, q: Tensor, k: Tensor, v: Tensor, view: View, attn: Scored) -> Tensor: ...
 
 
 #: By name, from the slowest to the fastest.

@@ -7,16 +7,18 @@ from torch import Tensor
 
 from engine.backends.scored import Scored
 from engine.layers import softcap
+from engine.mask import View
 
 
-def attend(q: Tensor, k: Tensor, v: Tensor, visible: Tensor, attn: Scored) -> Tensor:
+def attend(q: Tensor, k: Tensor, v: Tensor, view: View, attn: Scored) -> Tensor:
     B, H, T, D = q.shape
     K, S = k.shape[1:3]
     # Query heads h·H/K … share key/value head h: they become rows of one product, so that k and v
     # are never copied per query head.
     grouped = q.reshape(B, K, H // K * T, D)
     s = softcap((grouped @ k.transpose(-1, -2)).view(B, H, T, S) * attn.scale, attn.softcap)
-    s = attn.scores(s.masked_fill(~visible, -torch.inf))  # [B, H, T, S]
+    s = s if view.bias is None else s + view.bias
+    s = attn.scores(s.masked_fill(~view.visible, -torch.inf))  # [B, H, T, S]
     w = attn.weights(_softmax(s, attn.sinks).to(q.dtype))  # [B, H, T, S]
     return attn.context((w.reshape(B, K, H // K * T, S) @ v).view(B, H, T, -1))
 

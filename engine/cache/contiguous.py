@@ -1,62 +1,49 @@
-"""The plain cache: room for `capacity` tokens allocated up front, one tensor per layer and name.
+"""Caches of rows: each sequence has one, allocated up front, one tensor per layer and name.
 
-New keys are written in place behind the old ones and read back by length. One tensor per layer, not
-one for all: a single large tensor makes compiled decoding several times slower.
+One tensor per layer, not one for all: a single large tensor makes compiled decoding several times
+slower.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import cast
+from collections.abc import Sequence
 
 import torch
-from torch import Tensor, nn
 
+from engine.cache.cache import Cache, Layout
+from engine.cache.room import Part, Room
+from engine.cache.store import Place, Run, Scattered
 from engine.errors import RequestError
-from engine.memory import free_bytes, mebibytes
-from engine.probe import Probe
 from engine.spec import ModelSpec
 
 
-class LayerCache(nn.Module):
-    """What one layer keeps of each token, [B, heads, capacity, width] per name, `length` of it filled.
+class Rows(Layout):
+    """A sequence's row of `slots` slots, in which the token at position p lies at p modulo `slots`.
 
-    The names (`k` and `v`, or a latent and a key) are those of the spec, and of the probes.
+    A row with a slot for every position never wraps around; a shorter one is a ring.
     """
 
-    def __init__(
-        self,
-        kept: Mapping[str, tuple[int, int]],
-        batch: int,
-        capacity: int,
-        dtype: torch.dtype,
-        device: torch.device,
-    ) -> None:
-        super().__init__()
-        self.room = {
-            name: torch.empty(batch, heads, capacity, width, dtype=dtype, device=device)
-            for name, (heads, width) in kept.items()
-        }
-        self.length = 0
-        for name in kept:
-            self.add_module(name, Probe())
+    def __init__(self, banks: int, slots: int, device: torch.device) -> None:
+        super().__init__(banks, slots)
+        self.device = device
 
-    def forward(self, *new: Tensor) -> tuple[Tensor, ...]:
-        """Appends [B, heads, T, width] under each name; gives all tokens so far, [B, heads, S, width]."""
-        start, stop = self.length, self.length + new[0].shape[2]
-        self.length = stop
-        for held, tokens in zip(self.room.values(), new, strict=True):
-            held[:, :, start:stop] = tokens
-        return tuple(
-            self.get_submodule(name)(held[:, :, :stop]) for name, held in self.room.items()
-        )
+    def first(self, room: Room) -> int:
+        return max(0, room.length - self.slots)
 
-    def clear(self) -> None:
-        self.length = 0
+    def place(self, rooms: Sequence[Room], first: Sequence[int], n: int) -> Place:
+        row, start = rooms[0].row, first[0] % self.slots
+        neighbours = all(room.row == row + b for b, room in enumerate(rooms))
+        if neighbours and len(set(first)) == 1 and start + n <= self.slots:
+            return Run(slice(row, row + len(rooms)), slice(start, start + n))
+        last = torch.tensor([room.length - 1 for room in rooms])[:, None]
+        positions = torch.tensor(first)[:, None] + torch.arange(n)
+        slots = torch.minimum(positions, last) % self.slots
+        banks = torch.tensor([room.row for room in rooms])
+        return Scattered(banks.to(self.device), slots.to(self.device))
 
 
-class ContiguousCache(nn.Module):
-    """The caches of all layers for `batch` rows that advance together."""
+class ContiguousCache(Cache):
+    """Rows for `batch` sequences of up to `capacity` tokens each, all of which are kept."""
 
     def __init__(
         self,
@@ -67,40 +54,75 @@ class ContiguousCache(nn.Module):
         dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
     ) -> None:
-        super().__init__()
+        device = torch.device(device)
+        layouts = {
+            attn.window: Rows(batch, self._slots(attn.window, capacity), device)
+            for attn in (layer.attn for layer in spec.layers)
+        }
+        tokens = f"{capacity} tokens" if batch == 1 else f"{batch} times {capacity} tokens"
+        super().__init__(spec, layouts, tokens, dtype, device)
         self.capacity = capacity
-        self.device = torch.device(device)
-        needed, free = cache_bytes(spec, capacity, batch, dtype), free_bytes(self.device)
-        if needed > free:
+        self._free = list(reversed(range(batch)))
+
+    def _slots(self, window: int | None, capacity: int) -> int:
+        """The slots of a row, in layers of that window."""
+        return capacity
+
+    def open(self, capacity: int | None = None) -> Room:
+        if capacity is not None and capacity > self.capacity:
             raise RequestError(
-                f"the KV cache for {capacity} tokens needs {mebibytes(needed)} "
-                f"and {mebibytes(free)} are free on {self.device}; ask for fewer tokens"
+                f"the KV cache holds {self.capacity} tokens, {capacity} were asked for"
             )
-        self.layers = nn.ModuleList(
-            LayerCache(layer.attn.cached, batch, capacity, dtype, self.device)
-            for layer in spec.layers
-        )
-        self.length = 0
+        if not self._free:
+            raise RequestError(f"all {len(self.rooms)} rows of the KV cache are taken")
+        room = Room(self.capacity, self._free.pop())
+        self.rooms.append(room)
+        return room
 
-    def extend(self, n_new: int) -> tuple[Tensor, Tensor]:
-        """Makes room for `n_new` tokens: their positions [T], and those of all keys then in view [S]."""
-        start, stop = self.length, self.length + n_new
-        if stop > self.capacity:
-            raise RequestError(f"the KV cache holds {self.capacity} tokens, {stop} were asked for")
-        self.length = stop
-        held = torch.arange(stop, device=self.device)
-        return held[start:], held
+    def close(self, room: Room) -> None:
+        self.rooms.remove(room)
+        self._free.append(room.row)
+        # A row is read beyond the end of a shorter sequence, and what stayed there might be infinite.
+        for store in self.stores():
+            store.data[room.row].zero_()
 
-    def clear(self) -> None:
-        """Forgets all tokens and keeps the room."""
-        self.length = 0
-        for layer in cast("Iterable[LayerCache]", self.layers):
-            layer.clear()
+    def reserve(self, parts: Sequence[Part]) -> None:
+        for part in parts:
+            after = part.room.length + part.n
+            if after > part.room.capacity:
+                raise RequestError(
+                    f"the KV cache holds {part.room.capacity} tokens, {after} were asked for"
+                )
 
 
-def cache_bytes(spec: ModelSpec, capacity: int, batch: int, dtype: torch.dtype) -> int:
-    """Bytes kept of `capacity` tokens: over layers and names, B · heads · width · size of a number."""
-    per_token = sum(
-        heads * width for layer in spec.layers for heads, width in layer.attn.cached.values()
-    )
-    return per_token * capacity * batch * dtype.itemsize
+class RingCache(ContiguousCache):
+    """Rows in which layers with a window keep no more than it needs; the others keep everything.
+
+    A pass may have up to `longest_pass` tokens of a sequence. Its first token looks back over a window
+    after its last one is written, so that a ring has window - 1 + longest_pass slots.
+    """
+
+    def __init__(
+        self,
+        spec: ModelSpec,
+        capacity: int,
+        *,
+        batch: int = 1,
+        longest_pass: int,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        self.longest_pass = longest_pass
+        super().__init__(spec, capacity, batch=batch, dtype=dtype, device=device)
+
+    def _slots(self, window: int | None, capacity: int) -> int:
+        return capacity if window is None else min(capacity, window - 1 + self.longest_pass)
+
+    def reserve(self, parts: Sequence[Part]) -> None:
+        super().reserve(parts)
+        for part in parts:
+            if part.n > self.longest_pass:
+                raise RequestError(
+                    f"the KV cache takes {self.longest_pass} tokens of a sequence at once, "
+                    f"{part.n} were given"
+                )

@@ -225,7 +225,7 @@ class Engine:
             seen.append(token)
             if n + 1 < n_max:
                 if len(seen) - 1 in self.spec.turning_points:
-                    cache.clear()
+                    cache.close(cache.rooms[0])
                     logits = self.prefill(seen, cache)
                 else:
                     logits = self.decode(token, cache)
@@ -238,7 +238,7 @@ class Engine:
         """Runs a prompt in chunks into `cache`; the last position's logits [V]."""
         batch = torch.tensor([list(ids)], device=self.device)
         for chunk in batch.split(PREFILL_CHUNK, dim=1):
-            logits = self.decoder(chunk, cache, last_only=True, length=len(ids))
+            logits = self.decoder(chunk, cache, last_only=True, read_as=len(ids))
         last: Tensor = logits[0, -1]
         return last
 
@@ -254,7 +254,7 @@ class Engine:
         cache = self._open(ids, chunk)
         batch = torch.tensor([ids], device=self.device)
         parts = [
-            self.decoder(part, cache, length=len(ids))[0].float().cpu()
+            self.decoder(part, cache, read_as=len(ids))[0].float().cpu()
             for part in batch.split(chunk or len(ids), 1)
         ]
         return torch.cat(parts)

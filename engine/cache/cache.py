@@ -1,0 +1,248 @@
+"""What caches of all kinds share: rooms for sequences, and the plan of a forward pass.
+
+A kind says where the token at a position of a room lies (`Layout`) and which rooms it can give. What a
+layer keeps, and under which names, is the spec's; how a pass reads and writes is the same for all.
+Shapes: B sequences, T new tokens of each, S keys in view of each.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+
+from engine.cache.room import Part, Room
+from engine.cache.store import Place, Store
+from engine.errors import RequestError
+from engine.memory import free_bytes, mebibytes
+from engine.probe import Probe
+from engine.spec import ModelSpec
+
+
+@dataclass(frozen=True)
+class Reach:
+    """Where a group's new tokens go and what it reads, in layers of one window."""
+
+    write: Place
+    read: Place
+    k_pos: Tensor  # [B, S] the positions of what is read; -1 where a shorter sequence has nothing
+
+
+@dataclass(frozen=True)
+class Group:
+    """Sequences that get equally many new tokens in a pass, side by side: B rows of T tokens.
+
+    `start` is the place of the first in a packed pass [1, N] of several groups, None where the group is
+    the whole pass [B, T].
+    """
+
+    q_pos: Tensor  # [B, T]
+    read_as: Tensor  # [B, T] the length that scalings of ropes follow, see Room
+    reaches: Mapping[int | None, Reach]
+    start: int | None = None
+
+    def of(self, packed: Tensor) -> Tensor:
+        """Its share [B, heads, T, D] of [1, heads, N, D]."""
+        if self.start is None:
+            return packed
+        B, T = self.q_pos.shape
+        mine = packed[0, :, self.start : self.start + B * T]  # [heads, B * T, D]
+        return mine.view(len(mine), B, T, -1).transpose(0, 1)
+
+
+def packed(shares: Sequence[Tensor]) -> Tensor:
+    """The shares [B, heads, T, D] of all groups of a pass, put together again: [1, heads, N, D]."""
+    if len(shares) == 1:
+        return shares[0]
+    return torch.cat([share.transpose(0, 1).flatten(1, 2) for share in shares], dim=1)[None]
+
+
+def in_row(values: Sequence[Tensor]) -> Tensor:
+    """Each group's numbers [B, T] as they lie in the pass: [1, N] where there are several groups."""
+    return values[0] if len(values) == 1 else torch.cat([v.flatten() for v in values])[None]
+
+
+class Layout(ABC):
+    """Where the tokens of layers of one window lie."""
+
+    def __init__(self, banks: int, slots: int) -> None:
+        self.banks, self.slots = banks, slots
+
+    def first(self, room: Room) -> int:
+        """The lowest position that is still held."""
+        return 0
+
+    @abstractmethod
+    def place(self, rooms: Sequence[Room], first: Sequence[int], n: int) -> Place:
+        """The slots of `n` positions of each room, from its `first` on.
+
+        What would lie behind a room's last token may be any slot that holds a finite number.
+        """
+
+
+class LayerCache(nn.Module):
+    """What one layer keeps of each token, by the names of its spec, which are those of the probes."""
+
+    def __init__(
+        self,
+        kept: Mapping[str, tuple[int, int]],
+        window: int | None,
+        layout: Layout,
+        dtype: torch.dtype,
+        device: torch.device,
+    ) -> None:
+        super().__init__()
+        self.window = window
+        self.stores = {
+            name: Store(layout.banks, heads, layout.slots, width, dtype, device)
+            for name, (heads, width) in kept.items()
+        }
+        for name in kept:
+            self.add_module(name, Probe())
+
+    def forward(self, groups: Sequence[Group], *new: Tensor) -> list[tuple[Tensor, ...]]:
+        """Keeps new [1, heads, N, width] under each name; gives each group's tokens so far.
+
+        Those are [B, heads, S, width], name by name.
+        """
+        for group in groups:
+            place = group.reaches[self.window].write
+            for store, tokens in zip(self.stores.values(), new, strict=True):
+                store.write(place, group.of(tokens))
+        return [tuple(self._read(group.reaches[self.window].read)) for group in groups]
+
+    def _read(self, place: Place) -> Iterator[Tensor]:
+        for name, store in self.stores.items():
+            yield self.get_submodule(name)(store.read(place))
+
+
+class Cache(nn.Module, ABC):
+    """The caches of all layers, and the rooms that are open in them."""
+
+    layouts: Mapping[int | None, Layout]
+
+    def __init__(
+        self,
+        spec: ModelSpec,
+        layouts: Mapping[int | None, Layout],
+        tokens: str,
+        dtype: torch.dtype,
+        device: torch.device,
+    ) -> None:
+        """Allocates what `layouts` ask for, by window; `tokens` says how many those are, in words.
+
+        Raises RequestError, before anything is allocated, where memory is short.
+        """
+        needed, free = cache_bytes(spec, layouts, dtype), free_bytes(device)
+        if needed > free:
+            raise RequestError(
+                f"the KV cache for {tokens} needs {mebibytes(needed)} "
+                f"and {mebibytes(free)} are free on {device}; ask for fewer tokens"
+            )
+        super().__init__()
+        self.device, self.layouts = device, layouts
+        self.layers = nn.ModuleList(
+            LayerCache(attn.cached, attn.window, layouts[attn.window], dtype, device)
+            for attn in (layer.attn for layer in spec.layers)
+        )
+        self.rooms: list[Room] = []
+
+    @property
+    def length(self) -> int:
+        """The tokens of the longest sequence."""
+        return max((room.length for room in self.rooms), default=0)
+
+    def stores(self) -> Iterator[Store]:
+        """All that is allocated."""
+        for layer in cast("Iterable[LayerCache]", self.layers):
+            yield from layer.stores.values()
+
+    # -- what the kinds say ------------------------------------------------------------------------
+
+    @abstractmethod
+    def open(self, capacity: int | None = None) -> Room:
+        """A room for a sequence of up to `capacity` tokens, by default as many as one can have.
+
+        Raises RequestError where none is left.
+        """
+
+    @abstractmethod
+    def close(self, room: Room) -> None:
+        """Forgets the sequence and takes its room back."""
+
+    @abstractmethod
+    def reserve(self, parts: Sequence[Part]) -> None:
+        """Makes sure of slots for all of these tokens; raises RequestError, and changes nothing, else."""
+
+    # -- the plan of a pass ------------------------------------------------------------------------
+
+    def rows(self, shape: torch.Size) -> list[Part]:
+        """T new tokens for each of the first B rooms, which are opened where there are fewer."""
+        B, T = shape
+        while len(self.rooms) < B:
+            self.open()
+        return [Part(room, T) for room in self.rooms[:B]]
+
+    def extend(self, parts: Sequence[Part], read_as: int | None = None) -> tuple[Group, ...]:
+        """Gives the new tokens their slots, and says what each of them can read then.
+
+        `read_as` stands in for that of the rooms.
+        """
+        self.reserve(parts)
+        alike = list(_alike(parts))
+        groups, start = [], 0
+        for n, rooms in alike:
+            groups.append(self._group(rooms, n, None if len(alike) == 1 else start, read_as))
+            start += n * len(rooms)
+        return tuple(groups)
+
+    def _group(
+        self, rooms: Sequence[Room], n: int, start: int | None, read_as: int | None
+    ) -> Group:
+        for room in rooms:
+            room.length += n
+        q_pos = self._positions([room.length - n for room in rooms], n)
+        floor = self._column([read_as or room.read_as or room.length for room in rooms])
+        reaches = {w: self._reach(layout, rooms, n) for w, layout in self.layouts.items()}
+        return Group(q_pos, torch.maximum(floor, q_pos + 1), reaches, start)
+
+    def _reach(self, layout: Layout, rooms: Sequence[Room], n: int) -> Reach:
+        """For rooms whose last `n` tokens are the new ones."""
+        old = [room.length - n for room in rooms]
+        first = [layout.first(room) for room in rooms]
+        held = [room.length - f for room, f in zip(rooms, first, strict=True)]
+        k_pos = self._positions(first, max(held))
+        if min(held) < max(held):
+            k_pos = k_pos.masked_fill(k_pos >= self._column([room.length for room in rooms]), -1)
+        return Reach(layout.place(rooms, old, n), layout.place(rooms, first, max(held)), k_pos)
+
+    def _positions(self, first: Sequence[int], n: int) -> Tensor:
+        """[B, n] the positions from each first one on."""
+        return self._column(first) + torch.arange(n, device=self.device)
+
+    def _column(self, values: Sequence[int]) -> Tensor:
+        return torch.tensor(values, device=self.device)[:, None]
+
+
+def cache_bytes(spec: ModelSpec, layouts: Mapping[int | None, Layout], dtype: torch.dtype) -> int:
+    """Bytes of a cache: over layers and names, banks * slots * heads * width * size of a number."""
+    return sum(
+        layouts[attn.window].banks * layouts[attn.window].slots * heads * width * dtype.itemsize
+        for attn in (layer.attn for layer in spec.layers)
+        for heads, width in attn.cached.values()
+    )
+
+
+def _alike(parts: Sequence[Part]) -> Iterator[tuple[int, list[Room]]]:
+    """Neighbours that one kernel call can serve: one new token each, or as many after as many."""
+
+    def kind(part: Part) -> tuple[int, int]:
+        return part.n, 0 if part.n == 1 else part.room.length
+
+    for (n, _), alike in groupby(parts, kind):
+        yield n, [part.room for part in alike]

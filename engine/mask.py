@@ -1,0 +1,70 @@
+"""Which keys a query sees, from positions alone, and what is added to its scores.
+
+Shapes: B sequences, T new tokens of each, S keys in view of each, H query heads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+from torch import Tensor
+
+
+def visible(q_pos: Tensor, k_pos: Tensor, window: int | None) -> Tensor:
+    """Which keys each query sees, from positions alone: bool [..., T, S] from [..., T, 1] and [..., 1, S].
+
+    One function for prefill, chunks and decode steps, for caches of every kind and for batches; a key
+    slot without a token has position -1. A window counts the query's own key.
+    """
+    causal = (k_pos >= 0) & (k_pos <= q_pos)
+    return causal if window is None else causal & (k_pos > q_pos - window)
+
+
+@dataclass(frozen=True)
+class Custom:
+    """A user's own attention, which narrows or weighs what a causal layer sees, in all layers.
+
+    Both are functions of the positions of queries [B, 1, T, 1] and keys [B, 1, 1, S], and may not look
+    at anything else, so that every cut of a prompt gives the same. `mask` says which keys are seen
+    (bool, broadcast to [B, H, T, S]), besides the model's own causal mask and window; `bias` is added
+    to the scores after scale and softcap (broadcast to [B, H, T, S]; ALiBi, Press et al. 2022, is one).
+    """
+
+    mask: Callable[[Tensor, Tensor], Tensor] | None = None
+    bias: Callable[[Tensor, Tensor], Tensor] | None = None
+
+
+PLAIN = Custom()
+
+
+class View:
+    """What the queries at q_pos [B, T] see of the keys at k_pos [B, S], in layers of one window."""
+
+    def __init__(
+        self, q_pos: Tensor, k_pos: Tensor, window: int | None, custom: Custom = PLAIN
+    ) -> None:
+        self.q_pos, self.k_pos, self.window = q_pos, k_pos, window
+        self._custom = custom
+
+    @cached_property
+    def visible(self) -> Tensor:
+        """bool, to be broadcast to [B, H, T, S]; made once for all layers that share the view."""
+        q, k = self._columns
+        seen = visible(q, k, self.window)
+        return seen if self._custom.mask is None else seen & self._custom.mask(q, k)
+
+    @cached_property
+    def bias(self) -> Tensor | None:
+        """What is added to scores, to be broadcast to [B, H, T, S], if anything is."""
+        return None if self._custom.bias is None else self._custom.bias(*self._columns)
+
+    @property
+    def _columns(self) -> tuple[Tensor, Tensor]:
+        return self.q_pos[:, None, :, None], self.k_pos[:, None, None, :]
+
+    def part(self, sequence: slice, queries: slice, keys: slice) -> View:
+        """The same for some of the sequences, queries and keys: what a kernel that works in tiles asks."""
+        q_pos, k_pos = self.q_pos[sequence, queries], self.k_pos[sequence, keys]
+        return View(q_pos, k_pos, self.window, self._custom)
