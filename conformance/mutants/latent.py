@@ -82,15 +82,15 @@ LATENT: tuple[Mutant, ...] = (
     _latent(
         "key-kept-unturned",
         "keeps the key's part with position as it was before the rotation",
-        "cache(latent, self.k_rope(k, rotation))",
-        "cache(latent, (self.k_rope(k, rotation), k)[1])",
+        "cache(step.groups, latent, self.k_rope(k, rotation))",
+        "cache(step.groups, latent, (self.k_rope(k, rotation), k)[1])",
         "cache.k_rope",
     ),
     _latent(
         "key-of-the-last-token",
         "gives every key the turned part of the newest",
-        "k_turned.expand(-1, q.shape[1], -1, -1)",
-        "k_turned[:, :, -1:].expand(-1, q.shape[1], k_turned.shape[2], -1)",
+        "k_turned.expand(-1, k_nope.shape[1], -1, -1)",
+        "k_turned[:, :, -1:].expand(-1, k_nope.shape[1], k_turned.shape[2], -1)",
         _SCORES,
     ),
 )

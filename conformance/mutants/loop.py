@@ -19,7 +19,7 @@ LOOP: tuple[Mutant, ...] = (
         "samples from the prompt's first position",
         "invented for this catalogue",
         "decoder.py",
-        "x[:, -1:] if last_only else x",
+        "x[:, step.last] if last_only else x",
         "x[:, :1] if last_only else x",
         "generate",
     ),

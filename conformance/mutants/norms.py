@@ -165,8 +165,8 @@ NORMS: tuple[Mutant, ...] = (
         "norms values with the keys' weight, too",
         "transformers, models/qwen3_moe",
         "attention.py",
-        "k, v = cache(k, self.v(x))",
-        "k, v = cache(k, type(self.k_norm).forward(self.k_norm, self.v(x)))",
+        "kept = cache(step.groups, k, self.v(x))",
+        "kept = cache(step.groups, k, type(self.k_norm).forward(self.k_norm, self.v(x)))",
         "cache.v",
     ),
     knob(

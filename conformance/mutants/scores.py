@@ -7,7 +7,8 @@ from conformance.mutants.mutant import Mutant, knob
 _SCORES = "attn.scores attn.context"
 _EAGER = "backends/eager.py"
 _FORMED = "s = softcap((grouped @ k.transpose(-1, -2)).view(B, H, T, S) * attn.scale, attn.softcap)"
-_MASKED = "    s = attn.scores(s.masked_fill(~visible, -torch.inf))"
+_BIASED = "    s = s if view.bias is None else s + view.bias\n"
+_MASKED = "    s = attn.scores(s.masked_fill(~view.visible, -torch.inf))"
 _SCALAR = 'config.positive("query_pre_attn_scalar", 256.0)'
 _SHARE = "share = sinks.view(-1, 1, 1).expand(*scores.shape[:-1], 1)"
 _SUNK = "torch.cat((scores, share), dim=-1).softmax(dim=-1, dtype=torch.float32)[..., :-1]"
@@ -132,9 +133,9 @@ SCORES: tuple[Mutant, ...] = (
         "caps the mask's minus infinity, too, which becomes a score like any other",
         "onnx/onnx#7865",
         _EAGER,
-        f"    {_FORMED}\n{_MASKED}",
+        f"    {_FORMED}\n{_BIASED}{_MASKED}",
         "    s = (grouped @ k.transpose(-1, -2)).view(B, H, T, S) * attn.scale\n"
-        "    s = attn.scores(softcap(s.masked_fill(~visible, -torch.inf), attn.softcap))",
+        "    s = attn.scores(softcap(s.masked_fill(~view.visible, -torch.inf), attn.softcap))",
         "attn.scores",
     ),
     knob(
