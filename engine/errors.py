@@ -15,3 +15,7 @@ class ModelFileError(LockstepError):
 
 class RequestError(LockstepError):
     """A prompt, id or parameter that cannot be served as asked."""
+
+
+class CacheFullError(RequestError):
+    """A cache has no place for these tokens now; it may have one when another sequence is closed."""

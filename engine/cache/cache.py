@@ -125,6 +125,7 @@ class Cache(nn.Module, ABC):
     """The caches of all layers, and the rooms that are open in them."""
 
     layouts: Mapping[int | None, Layout]
+    capacity: int  # the most tokens that one sequence can have
 
     def __init__(
         self,
@@ -168,8 +169,26 @@ class Cache(nn.Module, ABC):
     def open(self, capacity: int | None = None) -> Room:
         """A room for a sequence of up to `capacity` tokens, by default as many as one can have.
 
-        Raises RequestError where none is left.
+        Raises CacheFullError where none is left.
         """
+
+    @abstractmethod
+    def fork(self, room: Room) -> Room:
+        """A second room that holds the same tokens, and goes on by itself; CacheFullError as in `open`."""
+
+    def admit(self, ids: Sequence[int], read_as: int, reuse: bool = True) -> Room:
+        """A room, with a place for all of `ids`, for the sequence that begins with them.
+
+        Where the cache keeps what others have computed, and `reuse` allows it, the room holds the
+        first of them already, but never the last one, whose logits are wanted. CacheFullError as in
+        `open`.
+        """
+        room = self.open(len(ids))
+        room.read_as = read_as
+        return room
+
+    def learn(self, room: Room, ids: Sequence[int]) -> None:
+        """Is told which tokens the room holds, `ids` from the first one on, for those who come later."""
 
     @abstractmethod
     def close(self, room: Room) -> None:
@@ -177,7 +196,10 @@ class Cache(nn.Module, ABC):
 
     @abstractmethod
     def reserve(self, parts: Sequence[Part]) -> None:
-        """Makes sure of slots for all of these tokens; raises RequestError, and changes nothing, else."""
+        """Makes sure of slots for all of these tokens; changes nothing where it raises.
+
+        That is CacheFullError where closing other rooms would help, RequestError where it would not.
+        """
 
     # -- the plan of a pass ------------------------------------------------------------------------
 

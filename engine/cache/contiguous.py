@@ -13,7 +13,7 @@ import torch
 from engine.cache.cache import Cache, Layout
 from engine.cache.room import Part, Room
 from engine.cache.store import Place, Run, Scattered
-from engine.errors import RequestError
+from engine.errors import CacheFullError, RequestError
 from engine.spec import ModelSpec
 
 
@@ -74,10 +74,17 @@ class ContiguousCache(Cache):
                 f"the KV cache holds {self.capacity} tokens, {capacity} were asked for"
             )
         if not self._free:
-            raise RequestError(f"all {len(self.rooms)} rows of the KV cache are taken")
+            raise CacheFullError(f"all {len(self.rooms)} rows of the KV cache are taken")
         room = Room(self.capacity, self._free.pop())
         self.rooms.append(room)
         return room
+
+    def fork(self, room: Room) -> Room:
+        twin = self.open()
+        twin.length, twin.read_as = room.length, room.read_as
+        for store in self.stores():
+            store.data[twin.row] = store.data[room.row]
+        return twin
 
     def close(self, room: Room) -> None:
         self.rooms.remove(room)
