@@ -129,4 +129,6 @@ def test_the_spec_of_the_file_is_that_of_the_model(engine: Engine) -> None:
     decoder = engine.decoder
     assert decoder.logits.weight is decoder.embed.weight, "the tied head shares its storage"
     cache = engine.new_cache(10)
-    assert cache.layers[0].room["k"].shape == (1, 3, 10, 64), "the cache has the key/value heads"
+    assert cache.layers[0].stores["k"].data.shape == (1, 3, 10, 64), (
+        "the cache has the key/value heads"
+    )

@@ -16,16 +16,16 @@ from torch import Tensor, nn
 from conformance.oracle.model import Oracle
 from conformance.reorder import Variant
 from engine import Engine, SamplingParams, spec
-from engine.attention import visible
 from engine.backends import eager
 from engine.errors import ModelFileError, RequestError
 from engine.families import FAMILIES as KNOWN
 from engine.families import read_spec
 from engine.families.family import Rename
 from engine.layers import AllHeadsNorm, Embedding
+from engine.mask import View, visible
 from tests.cases.models import FAMILIES, IDS, WINDOW, Models, differ
 from tests.engine import tiny
-from tests.engine.test_attention import Scores
+from tests.engine.test_attention import Scores, view
 from tests.engine.tiny import one_thread  # noqa: F401  (applies to this module)
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -92,10 +92,11 @@ def test_e04_no_cap_in_any_dtype_lets_a_hidden_key_through(cap: float, dtype: st
     attn = Scores(1.0, softcap=cap)
     seen: list[Tensor] = []
     attn.weights.register_forward_hook(lambda module, args, value: seen.append(value))
-    shown = torch.tensor([[True, False, True, False, True, False]])
-    eager.attend(keys[:, :, :1], keys, keys, shown, attn)
-    assert seen[0][..., ~shown[0]].count_nonzero() == 0
-    assert seen[0][..., shown[0]].count_nonzero() == 3
+    shown = torch.tensor([True, False, True, False, True, False])
+    k_pos = torch.arange(6).masked_fill(~shown, -1)
+    eager.attend(keys[:, :, :1], keys, keys, View(torch.tensor([[5]]), k_pos[None], None), attn)
+    assert seen[0][..., ~shown].count_nonzero() == 0
+    assert seen[0][..., shown].count_nonzero() == 3
 
 
 def test_e04_gemma2_with_both_caps_is_the_reference(models: Models) -> None:
@@ -190,11 +191,10 @@ def test_e07_every_norm_of_every_family_rounds_as_the_reference_does(
 
 def test_e09_a_sink_of_minus_infinity_is_none_and_a_large_one_takes_all() -> None:
     q, v = torch.ones(1, 1, 1, 2), torch.eye(2).view(1, 1, 2, 2)
-    seen = torch.ones(1, 2, dtype=torch.bool)
 
     def context(sink: float | None) -> Tensor:
         sinks = None if sink is None else torch.tensor([sink])
-        return eager.attend(q, v, v, seen, Scores(1.0, sinks=sinks))
+        return eager.attend(q, v, v, view(1, 1), Scores(1.0, sinks=sinks))
 
     assert torch.equal(context(-torch.inf), context(None))
     assert context(80.0).abs().max() < 1e-30

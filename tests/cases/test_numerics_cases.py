@@ -9,27 +9,28 @@ from torch import Tensor, nn
 from engine import spec
 from engine.backends import eager
 from engine.layers import Head, Scale
+from engine.mask import View
 from engine.moe import MoE
 from engine.probe import attached
 from tests.engine import tiny
-from tests.engine.test_attention import Scores
+from tests.engine.test_attention import Scores, view
 from tests.engine.zoo import ZOO
 
 # -- E04: the cap comes before the mask ------------------------------------------------------------
 
 
-def weights(q: Tensor, k: Tensor, visible: Tensor, attn: Scores) -> Tensor:
+def weights(q: Tensor, k: Tensor, view: View, attn: Scores) -> Tensor:
     seen: list[Tensor] = []
     attn.weights.register_forward_hook(lambda module, args, value: seen.append(value))
-    eager.attend(q, k, k, visible, attn)
+    eager.attend(q, k, k, view, attn)
     return seen[0].flatten()
 
 
 def test_e04_a_masked_key_gets_no_weight_from_the_cap() -> None:
     """A cap of the mask's minus infinity is minus the cap, which is a score like any other."""
     q, k = torch.ones(1, 1, 1, 1), torch.tensor([1.0, -2.0, 4.0]).view(1, 1, 3, 1)
-    visible = torch.tensor([[True, True, False]])
-    got = weights(q, k, visible, Scores(1.0, softcap=2.0))
+    seen = View(torch.tensor([[1]]), torch.tensor([[0, 1, 2]]), None)
+    got = weights(q, k, seen, Scores(1.0, softcap=2.0))
     assert got.tolist() == pytest.approx([0.9203728, 0.0796272, 0.0], abs=1e-7)
 
 
@@ -68,9 +69,9 @@ def test_e09_a_sink_takes_its_share_and_has_no_value() -> None:
     q, value = torch.tensor([[[[1.0, 0.0]]]]), torch.eye(2).view(1, 1, 2, 2)
     k = torch.tensor([[2.0, 0.0], [0.0, 1.0]]).view(1, 1, 2, 2)
     attn = Scores(1.0, sinks=torch.tensor([1.5]))
-    got = eager.attend(q, k, value, torch.ones(1, 2, dtype=torch.bool), attn)
+    got = eager.attend(q, k, value, view(1, 1), attn)
     assert got.flatten().tolist() == pytest.approx([0.57409698, 0.07769558], abs=1e-7)
-    alone = weights(q, k[:, :, :1], torch.ones(1, 1, dtype=torch.bool), attn)
+    alone = weights(q, k[:, :, :1], view(0, 1), attn)
     assert alone.tolist() == pytest.approx([0.62245936], abs=1e-7)
 
 

@@ -50,10 +50,10 @@ def assert_tables_are_the_references(family: str, changes: dict[str, Any]) -> No
     ropes = [layer.attn.rope for layer in spec.layers]
     reference, compared = rotary.module_of(config), 0
     for positions in (NEAR, torch.cat((NEAR, FAR))):  # growing, as its dynamic ropes never shrink
-        length = int(positions[-1]) + 1
+        lengths = torch.full_like(positions, int(positions[-1]) + 1)
         for dtype in DTYPES:
             expected = rotary.tables(reference, positions, dtype)
-            tables = Rotations(ropes, "cpu")(positions, length, dtype)
+            tables = Rotations(ropes, "cpu")(positions, lengths, dtype)
             for rope, theirs in zip(ropes, expected, strict=True):
                 if rope is None:  # the reference makes a table and leaves it
                     continue

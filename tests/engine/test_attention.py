@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from engine.attention import visible
 from engine.backends import BACKENDS, backend, eager, sdpa
 from engine.errors import RequestError
 from engine.families import read_spec
+from engine.mask import View, visible
 from engine.probe import Probe
 from tests.engine import tiny
 from tests.engine.test_cache import LLAMA_3_8B
@@ -31,6 +31,12 @@ class Scores:
     ) -> None:
         self.scale, self.softcap, self.sinks = scale, softcap, sinks
         self.scores, self.weights, self.context = Probe(), Probe(), Probe()
+
+
+def view(old: int, new: int, window: int | None = None, batch: int = 1) -> View:
+    """What `new` tokens after `old` ones see of all of them."""
+    q_pos, k_pos = torch.arange(old, old + new), torch.arange(old + new)
+    return View(q_pos.expand(batch, -1), k_pos.expand(batch, -1), window)
 
 
 @given(
@@ -59,7 +65,7 @@ def test_query_i_of_a_chunk_at_p_sees_keys_up_to_p_plus_i(
     assert got.sum(-1).tolist() == seen
 
 
-def plain(q: Tensor, k: Tensor, v: Tensor, visible: Tensor, attn: Scores) -> Tensor:
+def plain(q: Tensor, k: Tensor, v: Tensor, view: View, attn: Scores) -> Tensor:
     """Attention one query head and one token at a time, in float64."""
     q, k, v = q.double(), k.double(), v.double()
     out = torch.zeros(*q.shape[:3], v.shape[-1], dtype=torch.float64)
@@ -68,7 +74,7 @@ def plain(q: Tensor, k: Tensor, v: Tensor, visible: Tensor, attn: Scores) -> Ten
     for b in range(q.shape[0]):
         for h in range(q.shape[1]):
             for t in range(q.shape[2]):
-                keys = [s for s in range(k.shape[2]) if visible[t, s]]
+                keys = [s for s in range(k.shape[2]) if view.visible[b, 0, t, s]]
                 scores = [float(q[b, h, t] @ k[b, h // group, s]) * attn.scale for s in keys]
                 weights = [math.exp(s if cap is None else cap * math.tanh(s / cap)) for s in scores]
                 sink = 0.0 if attn.sinks is None else math.exp(float(attn.sinks[h]))
@@ -84,7 +90,7 @@ def agrees(name: str, shape: tuple[int, ...], window: int | None, seed: int, att
     q = torch.randn(batch, kv_heads * group, new, dim, generator=rng)
     k = torch.randn(batch, kv_heads, old + new, dim, generator=rng)
     v = torch.randn(batch, kv_heads, old + new, width, generator=rng)
-    seen = visible(torch.arange(old, old + new)[:, None], torch.arange(old + new)[None], window)
+    seen = view(old, new, window, batch)
     got = BACKENDS[name](q, k, v, seen, attn)
     return got.shape == (*q.shape[:3], width) and bool(
         (got - plain(q, k, v, seen, attn)).abs().max() < 1e-5
@@ -158,7 +164,8 @@ def test_scores_of_2048_tokens_and_32_heads_take_256_mib_in_float16() -> None:
     attn = spec.layers[0].attn
     q = torch.empty(1, attn.n_heads, 2048, attn.head_dim, dtype=torch.float16, device="meta")
     k = torch.empty(1, attn.n_kv_heads, 2048, attn.head_dim, dtype=torch.float16, device="meta")
-    seen = torch.empty(2048, 2048, dtype=torch.bool, device="meta")
+    positions = torch.empty(1, 2048, dtype=torch.int64, device="meta")
+    seen = View(positions, positions, None)
     scores = Scores(attn.scale)
     sizes: list[int] = []
     scores.scores.register_forward_hook(lambda module, args, value: sizes.append(value.nbytes))

@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 import torch
 
-import engine.cache.contiguous as contiguous
-from engine.cache import ContiguousCache
-from engine.cache.contiguous import cache_bytes
+import engine.cache.cache
+from engine.cache import ContiguousCache, cache_bytes
+from engine.cache.contiguous import Rows
 from engine.errors import RequestError
 from engine.families import read_spec
 from engine.probe import attached
+from engine.spec import ModelSpec
 from tests.engine import tiny
 
 _, SPEC = read_spec(tiny.CASE)
@@ -34,7 +35,12 @@ LLAMA_3_8B: dict[str, Any] = {
 
 
 def storages(cache: ContiguousCache) -> list[int]:
-    return [t.data_ptr() for layer in cache.layers for t in layer.room.values()]
+    return [store.data.data_ptr() for store in cache.stores()]
+
+
+def bytes_of(spec: ModelSpec, capacity: int, batch: int, dtype: torch.dtype) -> int:
+    """What `batch` rows of `capacity` tokens take, in a model without windows."""
+    return cache_bytes(spec, {None: Rows(batch, capacity, torch.device("cpu"))}, dtype)
 
 
 def test_it_is_written_in_place_and_never_grows() -> None:
@@ -46,7 +52,7 @@ def test_it_is_written_in_place_and_never_grows() -> None:
     tiny.logits(model, tiny.CASE_IDS, [5, 1, 1, 17], cache)
     assert storages(cache) == before
     assert cache.length == 24
-    assert {t.shape for layer in cache.layers for t in layer.room.values()} == {(1, 2, 24, 8)}
+    assert {store.data.shape for store in cache.stores()} == {(1, 2, 24, 8)}
 
 
 @pytest.mark.parametrize("backend", ["eager", "sdpa"])
@@ -71,14 +77,14 @@ def test_it_has_as_many_heads_as_there_are_key_value_heads() -> None:
     assert spec.n_layers == 32
     assert {layer.attn.n_kv_heads for layer in spec.layers} == {8}
     # 2 (k and v) * 32 layers * 8 heads * 128 numbers * 2 bytes = 128 KiB a token.
-    assert cache_bytes(spec, 1, 1, torch.bfloat16) == 128 * 1024
-    assert cache_bytes(spec, 8192, 3, torch.bfloat16) == 3 * 8192 * 128 * 1024
+    assert bytes_of(spec, 1, 1, torch.bfloat16) == 128 * 1024
+    assert bytes_of(spec, 8192, 3, torch.bfloat16) == 3 * 8192 * 128 * 1024
 
 
 def test_the_bytes_asked_for_are_the_bytes_taken() -> None:
     cache = ContiguousCache(SPEC, 10, batch=3, dtype=torch.bfloat16)
-    taken = sum(t.nbytes for layer in cache.layers for t in layer.room.values())
-    assert taken == cache_bytes(SPEC, 10, 3, torch.bfloat16)
+    taken = sum(store.data.nbytes for store in cache.stores())
+    assert taken == bytes_of(SPEC, 10, 3, torch.bfloat16)
 
 
 @pytest.mark.parametrize("steps", [[9], [8, 1], [1] * 9, [5, 4]])
@@ -91,17 +97,16 @@ def test_a_token_too_many_is_refused_and_leaves_the_cache_as_it_was(steps: list[
     with pytest.raises(RequestError, match="holds 8 tokens, 9 were asked for"):
         tiny.logits(model, tiny.CASE_IDS[sum(fits) : 9], steps[-1:], cache)
     assert cache.length == sum(fits)
-    assert all(layer.length == sum(fits) for layer in cache.layers)
 
 
 def test_what_does_not_fit_into_memory_is_refused_with_both_numbers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Before anything is allocated: an allocation that fails half way takes others down with it."""
-    needed = cache_bytes(SPEC, 1 << 20, 1, torch.float32)
-    monkeypatch.setattr(contiguous, "free_bytes", lambda device: needed - 1)
+    needed = bytes_of(SPEC, 1 << 20, 1, torch.float32)
+    monkeypatch.setattr(engine.cache.cache, "free_bytes", lambda device: needed - 1)
     monkeypatch.setattr(
-        torch, "empty", lambda *a, **k: pytest.fail("allocated before it was asked")
+        torch, "zeros", lambda *a, **k: pytest.fail("allocated before it was asked")
     )
     numbers = rf"{needed / 2**20:,.0f} MiB.*{(needed - 1) / 2**20:,.0f} MiB"
     with pytest.raises(RequestError, match=numbers):
@@ -118,14 +123,13 @@ def test_slots_that_were_never_written_reach_no_output(backend: str) -> None:
     """NaN times a weight of zero is NaN: unwritten slots must not be multiplied at all."""
     model = tiny.decoder(tiny.CASE, backend)
     cache = ContiguousCache(model.spec, 40)
-    for layer in cache.layers:
-        for held in layer.room.values():
-            held.fill_(torch.nan)
+    for store in cache.stores():
+        store.data.fill_(torch.nan)
     clean = ContiguousCache(model.spec, 24)
     steps = [10, 1, 12, 1]
     poisoned = tiny.logits(model, tiny.CASE_IDS, steps, cache)
     assert torch.equal(poisoned, tiny.logits(model, tiny.CASE_IDS, steps, clean))
-    assert all(layer.room["k"][:, :, 24:].isnan().all() for layer in cache.layers)
+    assert all(layer.stores["k"].data[:, :, 24:].isnan().all() for layer in cache.layers)
 
 
 def test_a_dropped_cache_is_freed_at_once() -> None:

@@ -333,7 +333,7 @@ def test_a_trace_holds_every_probe(silent: Engine) -> None:
 def test_logits_in_bfloat16_come_out_as_float32(tmp_path: Path) -> None:
     model = Engine.load(tiny.save_folder(tmp_path, tiny.CASE), dtype="bfloat16")
     assert model.logits(PROMPT).dtype == torch.float32
-    assert model.new_cache(3).layers[0].room["k"].dtype == torch.bfloat16
+    assert model.new_cache(3).layers[0].stores["k"].data.dtype == torch.bfloat16
     assert len(model.generate(PROMPT, SamplingParams(max_tokens=3)).token_ids) == 3
 
 

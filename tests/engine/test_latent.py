@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -11,13 +12,15 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from engine import spec
-from engine.attention import LatentAttention, Step, attention, visible
+from engine.attention import LatentAttention, Step, attention
 from engine.backends import BACKENDS
-from engine.cache import LayerCache
+from engine.cache import ContiguousCache
 from engine.errors import ModelFileError
+from engine.mask import View
 from engine.probe import attached
 from engine.rope import Rotations
 from tests.engine import tiny
+from tests.engine.zoo import LAYER, model
 
 DIM = 10
 NORM = spec.RMSNorm(1e-3)
@@ -25,17 +28,16 @@ NORM = spec.RMSNorm(1e-3)
 
 def run(layer: LatentAttention, attn: spec.LatentAttention, x: Tensor, steps: list[int]) -> Tensor:
     """The layer's results [B, T, dim] for x in chunks of these sizes."""
-    batch, length, _ = x.shape
-    cache = LayerCache(attn.cached, batch, length, torch.float32, torch.device("cpu"))
+    cache = ContiguousCache(model(replace(LAYER, attn=attn)), x.shape[1], batch=len(x))
     rotations = Rotations([attn.rope], "cpu")
-    parts, start = [], 0
+    parts = []
     for part in x.split(steps, dim=1):
-        stop = start + part.shape[1]
-        positions = torch.arange(start, stop)
-        seen = visible(positions[:, None], torch.arange(stop)[None], None)
-        step = Step({None: seen}, rotations(positions, stop, torch.float32))
-        parts.append(layer(part, step, cache))
-        start = stop
+        groups = cache.extend(cache.rows(part.shape[:2]))
+        positions = groups[0].q_pos
+        views = [{None: View(positions, groups[0].reaches[None].k_pos, None)}]
+        tables = rotations(positions[:, None], groups[0].read_as[:, None], torch.float32)
+        step = Step(positions, groups, views, tables)
+        parts.append(layer(part, step, cache.layers[0]))
     return torch.cat(parts, dim=1)
 
 

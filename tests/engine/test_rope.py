@@ -234,7 +234,7 @@ def test_tables_follow_the_length_where_the_scaling_does_and_forget_longer_seque
     positions = torch.arange(10)
 
     def tables(length: int) -> dict[Rope | None, list[list[float]] | None]:
-        given = rotations(positions, length, torch.float32)
+        given = rotations(positions, torch.full_like(positions, length), torch.float32)
         assert given.keys() == {dynamic, fixed, None, long}
         return {r: None if t is None else t[0].tolist() for r, t in given.items()}
 
