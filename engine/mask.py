@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 
 from torch import Tensor
 
@@ -47,15 +46,18 @@ class View:
     ) -> None:
         self.q_pos, self.k_pos, self.window = q_pos, k_pos, window
         self._custom = custom
+        self._visible: Tensor | None = None
 
-    @cached_property
+    @property
     def visible(self) -> Tensor:
         """bool, to be broadcast to [B, H, T, S]; made once for all layers that share the view."""
-        q, k = self._columns
-        seen = visible(q, k, self.window)
-        return seen if self._custom.mask is None else seen & self._custom.mask(q, k)
+        if self._visible is None:
+            q, k = self._columns
+            seen = visible(q, k, self.window)
+            self._visible = seen if self._custom.mask is None else seen & self._custom.mask(q, k)
+        return self._visible
 
-    @cached_property
+    @property
     def bias(self) -> Tensor | None:
         """What is added to scores, to be broadcast to [B, H, T, S], if anything is."""
         return None if self._custom.bias is None else self._custom.bias(*self._columns)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,7 @@ from torch import Tensor, nn
 
 from conformance.golden import REPOSITORY_GOLDENS
 from engine import Engine, SamplingParams
-from engine.cache import ContiguousCache
+from engine.cache import ContiguousCache, Group, Part
 from engine.errors import RequestError
 from engine.generate.sample import Sampler, processed
 from engine.layers import RMSNorm
@@ -37,17 +39,17 @@ GREEDY = [43, 40, 36, 11, 43, 32, 16, 46, 5, 5, 7, 11]  # transformers 5.24, wit
 class Restarting(ContiguousCache):
     """The fault: positions of a later chunk count from 0 again."""
 
-    def extend(self, n_new: int) -> tuple[Tensor, Tensor]:
-        positions, held = super().extend(n_new)
-        return positions - positions[0], held
+    def extend(self, parts: Sequence[Part], read_as: int | None = None) -> tuple[Group, ...]:
+        (group,) = super().extend(parts, read_as)
+        return (replace(group, q_pos=group.q_pos - group.q_pos[0, 0]),)
 
 
 class OffByOne(ContiguousCache):
     """The fault: positions of a later chunk are one too large."""
 
-    def extend(self, n_new: int) -> tuple[Tensor, Tensor]:
-        positions, held = super().extend(n_new)
-        return positions + int(positions[0] > 0), held
+    def extend(self, parts: Sequence[Part], read_as: int | None = None) -> tuple[Group, ...]:
+        (group,) = super().extend(parts, read_as)
+        return (replace(group, q_pos=group.q_pos + (group.q_pos[0, 0] > 0)),)
 
 
 @pytest.mark.parametrize("backend", ["eager", "sdpa"])

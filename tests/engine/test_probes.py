@@ -197,13 +197,13 @@ def test_weights_are_the_softmax_of_scores_and_masked_ones_are_minus_infinity() 
 def test_a_decode_step_compiles_as_one_graph(backend: str) -> None:
     """Unattached probes disappear: fullgraph raises at the first thing that would break the graph."""
     model = tiny.decoder({**tiny.CASE, "num_hidden_layers": 1}, backend)
-    step = torch.compile(model, fullgraph=True, backend="eager")
+    compiled = torch.compile(model.run, fullgraph=True, backend="eager")
     prompt, new = torch.tensor([[3, 7, 11]]), torch.tensor([[2]])
     results = []
     with torch.inference_mode():
-        for forward in (model, step):
+        for run in (model.run, compiled):
             cache = ContiguousCache(model.spec, 8)
             model(prompt, cache)
-            results.append(forward(new, cache))
-            assert cache.length == 4
+            step = model.step(cache.extend(cache.rows(new.shape)))
+            results.append(run(new, step, cache.layers))
     assert torch.equal(*results)
