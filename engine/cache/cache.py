@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from engine.cache.room import Part, Room
-from engine.cache.store import Place, Store
+from engine.cache.store import Place, Store, StoreKind
 from engine.errors import RequestError
 from engine.memory import free_bytes, mebibytes
 from engine.probe import Probe
@@ -95,11 +95,12 @@ class LayerCache(nn.Module):
         layout: Layout,
         dtype: torch.dtype,
         device: torch.device,
+        store: StoreKind,
     ) -> None:
         super().__init__()
         self.window = window
         self.stores = {
-            name: Store(layout.banks, heads, layout.slots, width, dtype, device)
+            name: store(layout.banks, heads, layout.slots, width, dtype, device)
             for name, (heads, width) in kept.items()
         }
         for name in kept:
@@ -134,12 +135,13 @@ class Cache(nn.Module, ABC):
         tokens: str,
         dtype: torch.dtype,
         device: torch.device,
+        store: StoreKind,
     ) -> None:
         """Allocates what `layouts` ask for, by window; `tokens` says how many those are, in words.
 
         Raises RequestError, before anything is allocated, where memory is short.
         """
-        needed, free = cache_bytes(spec, layouts, dtype), free_bytes(device)
+        needed, free = cache_bytes(spec, layouts, dtype, store), free_bytes(device)
         if needed > free:
             raise RequestError(
                 f"the KV cache for {tokens} needs {mebibytes(needed)} "
@@ -148,7 +150,7 @@ class Cache(nn.Module, ABC):
         super().__init__()
         self.device, self.layouts = device, layouts
         self.layers = nn.ModuleList(
-            LayerCache(attn.cached, attn.window, layouts[attn.window], dtype, device)
+            LayerCache(attn.cached, attn.window, layouts[attn.window], dtype, device, store)
             for attn in (layer.attn for layer in spec.layers)
         )
         self.rooms: list[Room] = []
@@ -159,9 +161,10 @@ class Cache(nn.Module, ABC):
         return max((room.length for room in self.rooms), default=0)
 
     def stores(self) -> Iterator[Store]:
-        """All that is allocated."""
+        """All that is allocated, each a single tensor."""
         for layer in cast("Iterable[LayerCache]", self.layers):
-            yield from layer.stores.values()
+            for store in layer.stores.values():
+                yield from store.parts
 
     # -- what the kinds say ------------------------------------------------------------------------
 
@@ -188,7 +191,7 @@ class Cache(nn.Module, ABC):
         return room
 
     def learn(self, room: Room, ids: Sequence[int]) -> None:
-        """Is told which tokens the room holds, `ids` from the first one on, for those who come later."""
+        """Is told the sequence's tokens, of which the room holds the first, for those who come later."""
 
     @abstractmethod
     def close(self, room: Room) -> None:
@@ -251,10 +254,18 @@ class Cache(nn.Module, ABC):
         return torch.tensor(values, device=self.device)[:, None]
 
 
-def cache_bytes(spec: ModelSpec, layouts: Mapping[int | None, Layout], dtype: torch.dtype) -> int:
-    """Bytes of a cache: over layers and names, banks * slots * heads * width * size of a number."""
+def cache_bytes(
+    spec: ModelSpec,
+    layouts: Mapping[int | None, Layout],
+    dtype: torch.dtype,
+    store: StoreKind = Store,
+) -> int:
+    """Bytes of a cache: over layers and names, banks * slots * heads * what a row of numbers takes."""
     return sum(
-        layouts[attn.window].banks * layouts[attn.window].slots * heads * width * dtype.itemsize
+        layouts[attn.window].banks
+        * layouts[attn.window].slots
+        * heads
+        * store.row_bytes(width, dtype)
         for attn in (layer.attn for layer in spec.layers)
         for heads, width in attn.cached.values()
     )

@@ -12,7 +12,7 @@ import torch
 
 from engine.cache.cache import Cache, Layout
 from engine.cache.room import Part, Room
-from engine.cache.store import Place, Run, Scattered
+from engine.cache.store import Place, Run, Scattered, Store, StoreKind
 from engine.errors import CacheFullError, RequestError
 from engine.spec import ModelSpec
 
@@ -53,6 +53,7 @@ class ContiguousCache(Cache):
         batch: int = 1,
         dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
+        store: StoreKind = Store,
     ) -> None:
         device = torch.device(device)
         layouts = {
@@ -60,7 +61,7 @@ class ContiguousCache(Cache):
             for attn in (layer.attn for layer in spec.layers)
         }
         tokens = f"{capacity} tokens" if batch == 1 else f"{batch} times {capacity} tokens"
-        super().__init__(spec, layouts, tokens, dtype, device)
+        super().__init__(spec, layouts, tokens, dtype, device, store)
         self.capacity = capacity
         self._free = list(reversed(range(batch)))
 
@@ -118,9 +119,10 @@ class RingCache(ContiguousCache):
         longest_pass: int,
         dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
+        store: StoreKind = Store,
     ) -> None:
         self.longest_pass = longest_pass
-        super().__init__(spec, capacity, batch=batch, dtype=dtype, device=device)
+        super().__init__(spec, capacity, batch=batch, dtype=dtype, device=device, store=store)
 
     def _slots(self, window: int | None, capacity: int) -> int:
         return capacity if window is None else min(capacity, window - 1 + self.longest_pass)

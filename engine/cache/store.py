@@ -1,4 +1,4 @@
-"""Where numbers lie: slots in banks, and the two ways to name some of them.
+"""Where numbers lie: slots in banks, the two ways to name some of them, and the two ways to keep them.
 
 A bank is a row of a contiguous cache, or all blocks of a paged one; a slot holds one token.
 """
@@ -54,6 +54,16 @@ class Store:
         # Zeros, as a slot without a token may be multiplied by a weight of 0, and NaN times 0 is NaN.
         self.data = torch.zeros(banks, heads, slots, width, dtype=dtype, device=device)
 
+    @staticmethod
+    def row_bytes(width: int, dtype: torch.dtype) -> int:
+        """What one token of one head takes."""
+        return width * dtype.itemsize
+
+    @property
+    def parts(self) -> tuple[Store, ...]:
+        """The stores that it is made of, each a single tensor."""
+        return (self,)
+
     def write(self, place: Place, new: Tensor) -> None:
         """Puts new [B, heads, T, width] there."""
         match place:
@@ -73,6 +83,55 @@ class Store:
                 found = self.data.view(-1, width).index_select(0, place.rows(heads, n_slots))
                 return found.view(*place.slots.shape[:1], heads, -1, width)
 
-    def fill(self, place: Place, value: float) -> None:
-        """Every number there becomes `value`."""
-        self.write(place, torch.full_like(self.read(place), value))
+    def copy(self, source: slice, target: slice) -> None:
+        """Puts what is in the slots `source` of each bank into its slots `target`, as it is stored."""
+        self.data[:, :, target] = self.data[:, :, source]
+
+
+class Int8Store:
+    """A store whose numbers are whole, from -127 to 127, times a scale of each token and head.
+
+    The scale is what makes the largest number 127, so that nothing is off by more than half of it. A
+    token is read as it was kept from its own forward pass on, however the sequence is cut into passes.
+    Source: vector-wise symmetric quantisation, Dettmers et al. 2022 (LLM.int8()), section 2.
+    """
+
+    def __init__(
+        self,
+        banks: int,
+        heads: int,
+        slots: int,
+        width: int,
+        dtype: torch.dtype,
+        device: torch.device,
+    ) -> None:
+        self.dtype = dtype
+        self.numbers = Store(banks, heads, slots, width, torch.int8, device)
+        self.scales = Store(banks, heads, slots, 1, torch.float32, device)
+
+    @staticmethod
+    def row_bytes(width: int, dtype: torch.dtype) -> int:
+        return Store.row_bytes(width, torch.int8) + Store.row_bytes(1, torch.float32)
+
+    @property
+    def parts(self) -> tuple[Store, ...]:
+        return self.numbers, self.scales
+
+    def write(self, place: Place, new: Tensor) -> None:
+        numbers, scale = to_int8(new)
+        self.numbers.write(place, numbers)
+        self.scales.write(place, scale)
+
+    def read(self, place: Place) -> Tensor:
+        return (self.numbers.read(place) * self.scales.read(place)).to(self.dtype)
+
+
+StoreKind = type[Store] | type[Int8Store]
+
+
+def to_int8(new: Tensor) -> tuple[Tensor, Tensor]:
+    """Rows [..., width] as whole numbers int8 [..., width] and their scale, float32 [..., 1]."""
+    largest = new.abs().amax(-1, keepdim=True).float()
+    # Never 0, so that a row of zeros stays one.
+    scale = (largest / 127).clamp(min=torch.finfo(torch.float32).tiny)
+    return (new / scale).round().to(torch.int8), scale
