@@ -32,6 +32,17 @@ def follows_length(rope: Rope) -> bool:
     return isinstance(rope.scaling, DynamicScaling | LongRopeScaling)
 
 
+def regime(rope: Rope, length: int) -> int:
+    """What the frequencies depend on in a sequence of `length` tokens: where it is the same, so are they."""
+    match rope.scaling:
+        case DynamicScaling():
+            return max(length, rope.scaling.context)
+        case LongRopeScaling():
+            return int(length > rope.scaling.original_context)
+        case _:
+            return 0
+
+
 def frequencies(rope: Rope, length: int) -> Tensor:
     """Angle per position of each pair, float32 [D/2]: theta^(-2j/D), scaled for `length` tokens."""
     exponents = torch.arange(0, rope.dim, 2, dtype=torch.float32) / rope.dim
