@@ -18,7 +18,8 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import Tensor, nn
 
-from engine import rope, spec
+from engine import invariant, rope, spec
+from engine.arithmetic import Computing
 from engine.attention import Attention, Step, attention
 from engine.backends import Backend
 from engine.cache import Cache, Group, LayerCache, Part, in_row
@@ -77,6 +78,13 @@ class Decoder(nn.Module):
         for module in self.modules():
             if isinstance(module, Attention):
                 module.attend = backend
+
+    def use_invariant(self) -> None:
+        """Bits that do not depend on what is computed beside a token, at a price, from now on."""
+        self.use(invariant.attend)
+        for module in self.modules():
+            if isinstance(module, Computing):
+                module.arithmetic = invariant.INVARIANT
 
     def forward(
         self,

@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from engine import spec
+from engine.arithmetic import ORDINARY, Arithmetic, Computing
 from engine.probe import Probe
 
 ACTIVATIONS: dict[spec.Activation, Callable[[Tensor], Tensor]] = {
@@ -59,7 +60,7 @@ class Embedding(Probe):
         return x if self.positions is None else x + F.embedding(positions, self.positions)
 
 
-class Linear(Probe):
+class Linear(Computing, Probe):
     """x [..., in] to x Wᵀ + b [..., out]; the weight is [out, in]."""
 
     def __init__(self, n_in: int, n_out: int, bias: bool = False) -> None:
@@ -68,7 +69,7 @@ class Linear(Probe):
         self.bias = empty(n_out) if bias else None
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.linear(x, self.weight, self.bias)
+        return self.arithmetic.linear(x, self.weight, self.bias)
 
 
 class SplitHeads(Linear):
@@ -99,12 +100,12 @@ class Head(Linear):
         self.cap = model.logit_softcap
 
     def forward(self, x: Tensor) -> Tensor:
-        return softcap(self.scale(super().forward(x)), self.cap)
+        return softcap(self.scale(super().forward(x)), self.cap, self.arithmetic)
 
 
-def softcap(x: Tensor, cap: float | None) -> Tensor:
+def softcap(x: Tensor, cap: float | None, arithmetic: Arithmetic = ORDINARY) -> Tensor:
     """cap * tanh(x / cap): nearly x for small numbers, within ±cap for all (Bello et al. 2016)."""
-    return x if cap is None else torch.tanh(x / cap) * cap
+    return x if cap is None else arithmetic.each(torch.tanh, x / cap) * cap
 
 
 class RMSNorm(Probe):
@@ -171,12 +172,12 @@ def head_norm(heads: int, head_dim: int, kind: spec.QKNorm | None) -> nn.Module:
     return AllHeadsNorm(heads * head_dim, kind.norm)
 
 
-class MLP(nn.Module):
+class MLP(Computing, nn.Module):
     """down(activation(gate(x)) * up(x)) on [B, T, dim] (Shazeer 2020), down(activation(up(x))) ungated."""
 
     def __init__(self, dim: int, mlp: spec.DenseMLP) -> None:
         super().__init__()
-        self.activation = ACTIVATIONS[mlp.activation]
+        self.function = ACTIVATIONS[mlp.activation]
         self.gate = Linear(dim, mlp.ffn_dim, mlp.bias) if mlp.gated else None
         self.up = Linear(dim, mlp.ffn_dim, mlp.bias)
         self.act = Probe()
@@ -186,3 +187,6 @@ class MLP(nn.Module):
         if self.gate is None:
             return self.down(self.act(self.activation(self.up(x))))
         return self.down(self.act(self.activation(self.gate(x)) * self.up(x)))
+
+    def activation(self, x: Tensor) -> Tensor:
+        return self.arithmetic.each(self.function, x)

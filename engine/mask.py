@@ -45,7 +45,7 @@ class View:
         self, q_pos: Tensor, k_pos: Tensor, window: int | None, custom: Custom = PLAIN
     ) -> None:
         self.q_pos, self.k_pos, self.window = q_pos, k_pos, window
-        self._custom = custom
+        self.custom = custom
         self._visible: Tensor | None = None
 
     @property
@@ -54,19 +54,22 @@ class View:
         if self._visible is None:
             q, k = self._columns
             seen = visible(q, k, self.window)
-            self._visible = seen if self._custom.mask is None else seen & self._custom.mask(q, k)
+            self._visible = seen if self.custom.mask is None else seen & self.custom.mask(q, k)
         return self._visible
 
     @property
     def bias(self) -> Tensor | None:
         """What is added to scores, to be broadcast to [B, H, T, S], if anything is."""
-        return None if self._custom.bias is None else self._custom.bias(*self._columns)
+        return None if self.custom.bias is None else self.custom.bias(*self._columns)
 
     @property
     def _columns(self) -> tuple[Tensor, Tensor]:
         return self.q_pos[:, None, :, None], self.k_pos[:, None, None, :]
 
-    def part(self, sequence: slice, queries: slice, keys: slice) -> View:
-        """The same for some of the sequences, queries and keys: what a kernel that works in tiles asks."""
-        q_pos, k_pos = self.q_pos[sequence, queries], self.k_pos[sequence, keys]
-        return View(q_pos, k_pos, self.window, self._custom)
+    def part(self, queries: slice, keys: slice) -> View:
+        """The same for some queries and keys of all sequences: what a kernel that works in tiles asks."""
+        return View(self.q_pos[:, queries], self.k_pos[:, keys], self.window, self.custom)
+
+    def row(self, b: int) -> View:
+        """The same for sequence b alone."""
+        return View(self.q_pos[b, None], self.k_pos[b, None], self.window, self.custom)

@@ -6,15 +6,15 @@ Shapes: B batch, T new tokens, E experts, k of them chosen; activations are [B, 
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from engine import spec
+from engine.arithmetic import ORDINARY, Arithmetic, Computing
 from engine.layers import ACTIVATIONS, MLP, Linear, empty
 from engine.probe import Probe
 
 
-class MoE(nn.Module):
+class MoE(Computing, nn.Module):
     """The weighted sum of the chosen experts' results, and a shared expert's if there is one.
 
     The router computes in float32 whatever the dtype: which experts are chosen hangs on the last bits.
@@ -33,11 +33,16 @@ class MoE(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         logits = self.router_logits(x)  # [B, T, E]
-        scores = logits.softmax(-1) if self.router.score == "softmax" else logits.sigmoid()
+        scores = self._score(logits)
         ids = self.expert_ids(self._choose(scores))  # [B, T, k]
         weights = self.expert_weights(self._weigh(scores, ids))  # [B, T, k]
         routed = self.experts(x, ids, weights)
         return self.out(routed if self.shared is None else routed + self.shared(x))
+
+    def _score(self, logits: Tensor) -> Tensor:
+        if self.router.score == "softmax":
+            return logits.softmax(-1)
+        return self.arithmetic.each(torch.sigmoid, logits)
 
     def _choose(self, scores: Tensor) -> Tensor:
         """The k best experts of each token in ascending order, which says nothing of their rank."""
@@ -63,10 +68,10 @@ class RouterLogits(Linear):
 
     def forward(self, x: Tensor) -> Tensor:
         bias = None if self.bias is None else self.bias.float()
-        return F.linear(x.float(), self.weight.float(), bias)
+        return self.arithmetic.linear(x.float(), self.weight.float(), bias)
 
 
-class Experts(Probe):
+class Experts(Computing, Probe):
     """Each token's sum of weight · down(gated(gate(x), up(x))) over its experts, formed in float32."""
 
     def __init__(self, dim: int, moe: spec.MoE) -> None:
@@ -95,17 +100,24 @@ class Experts(Probe):
 
     def _expert(self, e: int, x: Tensor) -> Tensor:
         """Expert e's result on rows [n, dim]."""
-        gate = F.linear(x, self.gate[e], _row(self.gate_bias, e))
-        up = F.linear(x, self.up[e], _row(self.up_bias, e))
-        return F.linear(gated(gate, up, self.activation), self.down[e], _row(self.down_bias, e))
+        linear = self.arithmetic.linear
+        gate = linear(x, self.gate[e], _row(self.gate_bias, e))
+        up = linear(x, self.up[e], _row(self.up_bias, e))
+        product = gated(gate, up, self.activation, self.arithmetic)
+        return linear(product, self.down[e], _row(self.down_bias, e))
 
 
-def gated(gate: Tensor, up: Tensor, kind: spec.Activation | spec.ClampedSwiGLU) -> Tensor:
+def gated(
+    gate: Tensor,
+    up: Tensor,
+    kind: spec.Activation | spec.ClampedSwiGLU,
+    arithmetic: Arithmetic = ORDINARY,
+) -> Tensor:
     """activation(gate) * up, or the clamped form (see `spec.ClampedSwiGLU`)."""
     if not isinstance(kind, spec.ClampedSwiGLU):
-        return ACTIVATIONS[kind](gate) * up
+        return arithmetic.each(ACTIVATIONS[kind], gate) * up
     gate, up = gate.clamp(max=kind.limit), up.clamp(-kind.limit, kind.limit)
-    return (up + 1) * gate * torch.sigmoid(kind.alpha * gate)
+    return (up + 1) * gate * arithmetic.each(torch.sigmoid, kind.alpha * gate)
 
 
 def _row(bias: Tensor | None, e: int) -> Tensor | None:

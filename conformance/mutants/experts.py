@@ -9,7 +9,7 @@ _FLAGS = "lablup/mlxcel#391"
 _RESULT = "result = self._expert(expert, rows[token]) * weights.flatten()[mine, None]"
 _RANKED = "ranked = scores if self.correction is None else scores + self.correction.float()"
 _CLAMPED = "gate, up = gate.clamp(max=kind.limit), up.clamp(-kind.limit, kind.limit)"
-_GATED = "return (up + 1) * gate * torch.sigmoid(kind.alpha * gate)"
+_GATED = "return (up + 1) * gate * arithmetic.each(torch.sigmoid, kind.alpha * gate)"
 _GPT_OSS = "transformers, models/gpt_oss"
 _DEEPSEEK = "DeepSeek-AI 2024 (DeepSeek-V3), section 2.1.2"
 
@@ -90,7 +90,7 @@ EXPERTS: tuple[Mutant, ...] = (
         "activates the up projection instead of the gate",
         "Shazeer 2020",
         _MOE,
-        "return ACTIVATIONS[kind](gate) * up",
+        "return arithmetic.each(ACTIVATIONS[kind], gate) * up",
         "return gate * ACTIVATIONS[kind](up)",
         "mlp.experts",
     ),

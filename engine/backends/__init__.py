@@ -12,10 +12,10 @@ from typing import Protocol
 
 from torch import Tensor
 
-from engine.backends import eager, sdpa
+from engine.backends import eager, sdpa, tiled
 from engine.backends.scored import Scored
 from engine.errors import RequestError
-from engine.mask import View
+from engine.mask import PLAIN, Custom, View
 from engine.spec import ModelSpec
 
 
@@ -24,26 +24,44 @@ class Backend(Protocol):
 
 
 #: By name, from the slowest to the fastest.
-BACKENDS: dict[str, Backend] = {"eager": eager.attend, "sdpa": sdpa.attend}
+BACKENDS: dict[str, Backend] = {
+    "tiled": tiled.attend,
+    "eager": eager.attend,
+    "sdpa": sdpa.attend,
+}
+
+#: What a kernel cannot make part of the scores, of what `_needs` may name.
+LACKS: dict[str, tuple[str, ...]] = {"sdpa": sdpa.LACKS}
 
 
-def supports(name: str, model: ModelSpec) -> bool:
-    """Whether the kernel called `name` can form this model's scores: sdpa has no softcap and no sinks."""
-    return name != "sdpa" or not any(
-        layer.attn.softcap is not None or layer.attn.sinks for layer in model.layers
-    )
+def _needs(model: ModelSpec, custom: Custom) -> set[str]:
+    """What the scores of the model's layers take, besides scale, causal mask and window."""
+    layers = [layer.attn for layer in model.layers]
+    taken = {
+        "softcap": any(attn.softcap is not None for attn in layers),
+        "sinks": any(attn.sinks for attn in layers),
+        "custom mask": custom.mask is not None,
+        "custom bias": custom.bias is not None,
+    }
+    return {name for name, is_taken in taken.items() if is_taken}
 
 
-def backend(name: str | None, model: ModelSpec) -> Backend:
-    """The kernel called `name`, by default the fastest for `model`, or an error that lists what fits."""
-    fitting = [known for known in BACKENDS if supports(known, model)]
+def supports(name: str, model: ModelSpec, custom: Custom = PLAIN) -> bool:
+    """Whether the kernel called `name` can form these scores."""
+    return _needs(model, custom).isdisjoint(LACKS.get(name, ()))
+
+
+def backend(name: str | None, model: ModelSpec, custom: Custom = PLAIN) -> Backend:
+    """The kernel called `name`, by default the fastest that fits, or an error that lists what fits."""
+    fitting = [known for known in BACKENDS if supports(known, model, custom)]
     if name is None:
         name = fitting[-1]
     if name not in BACKENDS:
         raise RequestError(f"no attention backend {name!r}; there are {', '.join(BACKENDS)}")
     if name not in fitting:
+        lacks = " and no ".join(LACKS[name])
         raise RequestError(
-            f"the attention backend {name} has no softcap and no sinks, which this model needs; "
+            f"the attention backend {name} has no {lacks}, which is needed here; "
             f"use {', '.join(fitting)}"
         )
     return BACKENDS[name]

@@ -9,14 +9,27 @@ from torch import Tensor
 from engine.backends.scored import Scored
 from engine.mask import View
 
+#: What this kernel cannot make part of the scores.
+LACKS = ("softcap", "sinks")
+#: Queries per call: so that no mask of all queries and all keys of a long pass is ever made.
+QUERIES = 512
+
 
 def attend(q: Tensor, k: Tensor, v: Tensor, view: View, attn: Scored) -> Tensor:
+    T = q.shape[2]
+    if T <= QUERIES:
+        return attn.context(_call(q, k, v, view, attn.scale))
+    context = q.new_empty(*q.shape[:3], v.shape[-1])  # [B, H, T, D']
+    for first in range(0, T, QUERIES):
+        queries = slice(first, first + QUERIES)
+        part = view.part(queries, slice(None))
+        context[:, :, queries] = _call(q[:, :, queries], k, v, part, attn.scale)
+    return attn.context(context)
+
+
+def _call(q: Tensor, k: Tensor, v: Tensor, view: View, scale: float) -> Tensor:
     grouped = q.shape[1] != k.shape[1]
     mask = view.visible
     if view.bias is not None:
         mask = view.bias.to(q.dtype).masked_fill(~mask, -torch.inf)
-    return attn.context(
-        F.scaled_dot_product_attention(
-            q, k, v, attn_mask=mask, scale=attn.scale, enable_gqa=grouped
-        )
-    )
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale, enable_gqa=grouped)

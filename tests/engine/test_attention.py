@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from engine.backends import BACKENDS, backend, eager, sdpa
+from engine.backends import BACKENDS, Backend, backend, eager, sdpa
+from engine.backends.tiled import Tiled
 from engine.errors import RequestError
 from engine.families import read_spec
 from engine.mask import View, visible
@@ -83,7 +84,9 @@ def plain(q: Tensor, k: Tensor, v: Tensor, view: View, attn: Scores) -> Tensor:
     return out
 
 
-def agrees(name: str, shape: tuple[int, ...], window: int | None, seed: int, attn: Scores) -> bool:
+def agrees(
+    kernel: Backend, shape: tuple[int, ...], window: int | None, seed: int, attn: Scores
+) -> bool:
     """Whether the kernel gives what the twin gives, on random q, k and v of these sizes."""
     batch, kv_heads, group, new, old, dim, width = shape
     rng = torch.Generator().manual_seed(seed)
@@ -91,7 +94,7 @@ def agrees(name: str, shape: tuple[int, ...], window: int | None, seed: int, att
     k = torch.randn(batch, kv_heads, old + new, dim, generator=rng)
     v = torch.randn(batch, kv_heads, old + new, width, generator=rng)
     seen = view(old, new, window, batch)
-    got = BACKENDS[name](q, k, v, seen, attn)
+    got = kernel(q, k, v, seen, attn)
     return got.shape == (*q.shape[:3], width) and bool(
         (got - plain(q, k, v, seen, attn)).abs().max() < 1e-5
     )
@@ -110,14 +113,19 @@ WINDOWS = st.none() | st.integers(1, 6)
 SEEDS = st.integers(0, 10**6)
 
 
-@pytest.mark.parametrize("name", list(BACKENDS))
+#: With tiles that even a few tokens fill.
+SMALL_TILES = Tiled(queries=2, keys=3)
+KERNELS: dict[str, Backend] = {**BACKENDS, "small tiles": SMALL_TILES}
+
+
+@pytest.mark.parametrize("name", list(KERNELS))
 @tiny.examples(30)
 @given(shape=SHAPES, window=WINDOWS, seed=SEEDS, scale=st.floats(0.1, 1.5))
 def test_backends_equal_the_plain_twin(
     name: str, shape: tuple[int, ...], window: int | None, seed: int, scale: float
 ) -> None:
     """Query heads h * group ... share key/value head h; tiling instead of repeating is the usual bug."""
-    assert agrees(name, shape, window, seed, Scores(scale))
+    assert agrees(KERNELS[name], shape, window, seed, Scores(scale))
 
 
 @tiny.examples(30)
@@ -138,11 +146,12 @@ def test_softcaps_and_sinks_equal_the_plain_twin(
     """The cap is before the mask, which a cap of minus infinity would undo; each head has its own sink."""
     heads = shape[1] * shape[2]
     given_sinks = None if sinks is None else torch.tensor(sinks[:heads])
-    assert agrees("eager", shape, window, seed, Scores(1.0, softcap, given_sinks))
+    for kernel in (eager.attend, SMALL_TILES):
+        assert agrees(kernel, shape, window, seed, Scores(1.0, softcap, given_sinks))
 
 
 def test_an_unknown_backend_is_refused_with_the_list_of_those_there_are() -> None:
-    with pytest.raises(RequestError, match=r"'flashy'.*eager, sdpa"):
+    with pytest.raises(RequestError, match=r"'flashy'.*tiled, eager, sdpa"):
         backend("flashy", ZOO["plain"])
 
 
@@ -154,7 +163,7 @@ def test_a_kernel_that_cannot_form_the_scores_is_neither_chosen_nor_taken(
     spec = model(LAYER, replace(LAYER, attn=replace(ATTENTION, **change)))
     assert backend(None, spec) is eager.attend
     assert backend(None, model(LAYER)) is sdpa.attend
-    with pytest.raises(RequestError, match=r"sdpa has no softcap and no sinks.*use eager"):
+    with pytest.raises(RequestError, match=r"sdpa has no softcap and no sinks.*use tiled, eager"):
         backend("sdpa", spec)
 
 
