@@ -43,7 +43,8 @@ class Case:
 
     `kept_as` is the trace's dtype: float64 where not even the truth's own rounding is to count, at twice
     the size. `whole_prompts`: the model's frequencies follow the tokens in view, so a prompt in chunks
-    would be another computation than the golden's. `microscaled`: experts are stored in MXFP4.
+    would be another computation than the golden's. `microscaled`: experts are stored in MXFP4; `fused`:
+    as transformers holds them, gates and ups of all of them in one tensor.
     """
 
     name: str
@@ -57,6 +58,7 @@ class Case:
     kept_as: str = "float32"
     whole_prompts: bool = False
     microscaled: bool = False
+    fused: bool = False
 
 
 @dataclass(frozen=True)

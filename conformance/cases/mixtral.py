@@ -32,4 +32,12 @@ CASES: tuple[Case, ...] = (
         seed=2,
         draws=TIED_DRAWS,
     ),
+    Case(
+        "mixtral-fused",
+        "mixtral",
+        one_kv_head(intermediate_size=18, num_local_experts=4, num_experts_per_tok=2),
+        seed=5,
+        decode_tokens=4,
+        fused=True,
+    ),
 )

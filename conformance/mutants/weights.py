@@ -211,6 +211,17 @@ WEIGHTS: tuple[Mutant, ...] = (
         family="mixtral",
     ),
     fault(
+        "experts-up-before-gate",
+        "takes the first half of all experts' fused gate_up_proj for up",
+        "transformers, models/mixtral",
+        "families/common.py",
+        '{"mlp.experts.gate": moe.ffn_dim, "mlp.experts.up": moe.ffn_dim}',
+        '{"mlp.experts.up": moe.ffn_dim, "mlp.experts.gate": moe.ffn_dim}',
+        "mlp.experts",
+        family="mixtral",
+        cases="mixtral-fused",
+    ),
+    fault(
         "experts-gate-and-up-as-halves",
         "takes the halves of gate_up_proj for gate and up, which alternate",
         "transformers, models/gpt_oss",

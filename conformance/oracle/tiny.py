@@ -28,7 +28,7 @@ def tiny_checkpoint(case: Case, folder: Path) -> None:
             numbers = torch.randn(tensor.shape, generator=generator)
             divisor = 1.0 if draw.inputs is None else math.sqrt(tensor.shape[draw.inputs])
             tensor.copy_(draw.centre + draw.spread / divisor * numbers)
-    model.to(torch.bfloat16).save_pretrained(folder)
+    model.to(torch.bfloat16).save_pretrained(folder, save_original_format=not case.fused)
     (folder / "generation_config.json").unlink(missing_ok=True)
     if case.microscaled:
         _microscale(folder, generator)
