@@ -12,8 +12,8 @@ from engine.cache.prefixes import Prefixes
 from engine.decoder import Decoder
 from engine.errors import CacheFullError
 from tests.engine import tiny
+from tests.engine.paging import BLOCK, IDS, naive, paged, run, same, served
 from tests.engine.test_lengths import ORIGINAL, ROPES
-from tests.engine.test_paged import BLOCK, IDS, naive, paged, run, same, served
 
 OTHER = [49 - token for token in IDS]
 
