@@ -1,4 +1,4 @@
-"""Legal ways to run a model: they change the order of sums, and so the last bits, and nothing else.
+"""Legal ways to run a model: other orders of sums, or other code for a function: the last bits change.
 
 What a candidate may not be blamed for is measured on these, and whether it is blamed all the same.
 """
@@ -20,6 +20,14 @@ Function = Callable[..., Any]
 _MATMULS = (torch.matmul, torch.Tensor.matmul, torch.Tensor.__matmul__)
 SOFTMAXES = (torch.nn.functional.softmax, torch.softmax, torch.Tensor.softmax)
 _MEANS = (torch.mean, torch.Tensor.mean)
+_ACTIVATIONS = (
+    torch.nn.functional.gelu,
+    torch.nn.functional.silu,
+    torch.sigmoid,
+    torch.tanh,
+    torch.Tensor.sigmoid,
+    torch.Tensor.tanh,
+)
 _COLUMNS = 256  # of a wide matrix, at once
 
 
@@ -35,6 +43,8 @@ class Variant:
     split_k: int = 1
     permute: int | None = None  # seed of the order in which sums are formed
     each: bool = False  # each row of a batch in an order of its own
+    other_kernels: bool = False  # see OtherKernels
+    fused: bool = False  # attention in one piece: scores and weights are nobody's to replace
 
     @property
     def name(self) -> str:
@@ -51,6 +61,8 @@ class Variant:
                 if self.permute is not None:
                     kind = EachPermuted if self.each else Permuted
                     stack.enter_context(kind(self.permute))
+                if self.other_kernels:
+                    stack.enter_context(OtherKernels())
                 if self.split_k > 1:
                     stack.enter_context(SplitK(self.split_k))
                 yield
@@ -120,6 +132,31 @@ class SplitK(_Products):
         for partial in others:
             total = total + partial
         return total
+
+
+class OtherKernels(_Products):
+    """Rounds each product of matrices once and at random, and runs other code for activations.
+
+    No order of a sum of few terms shows how else it may be rounded; rounding up or down by chance does
+    (Monte Carlo arithmetic, Parker 1997). Code for one number and for many at once differs in the last
+    bits of erf, exp and tanh: which of them torch takes hangs on how numbers lie in memory.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.generator = torch.Generator("cpu").manual_seed(0)
+
+    def call(self, func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if func in _ACTIVATIONS:
+            x, *rest = args
+            moved = torch.stack((x, x), dim=-1)[..., 0] if x.is_contiguous() else x.contiguous()
+            return func(moved, *rest, **kwargs)
+        return super().call(func, args, kwargs)
+
+    def product(self, a: Tensor, b: Tensor) -> Tensor:
+        exact = torch.matmul(a.double(), b.double())
+        chance = torch.rand(exact.shape, generator=self.generator).to(exact) - 0.5
+        return (exact * (1 + chance * torch.finfo(a.dtype).eps)).to(a.dtype)
 
 
 class Permuted(_Products):

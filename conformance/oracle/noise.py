@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from fnmatch import fnmatch
 from typing import Any
 
 import torch
@@ -13,7 +15,7 @@ from conformance.candidate import Tap, over_keys
 from conformance.envelope import Noise
 from conformance.experts import is_expert_choice
 from conformance.golden import Golden
-from conformance.lockstep import Walk, everywhere, nowhere, walk
+from conformance.lockstep import HandOn, Walk, everywhere, nowhere, walk
 from conformance.oracle.model import Oracle, knows_sdpa
 from conformance.reorder import PLAIN, Variant
 from engine.errors import LockstepError
@@ -40,6 +42,7 @@ ENSEMBLE: tuple[Variant, ...] = (
 NUDGE = 1e-4
 NUDGES = 8
 TOKENS_AT_ONCE = 512  # of all nudges that run side by side: scores grow with the square of a prompt
+_INSIDE = (".attn.scores", ".attn.weights")
 SMALL = 1.05  # more than this beside its truth, and a row has a scale of its own
 
 
@@ -120,16 +123,20 @@ def quick(chunk: int | None) -> tuple[Variant, ...]:
         Variant(permute=1, batch=8, each=True, chunk=chunk),
         Variant(chunk=chunk),
         Variant(chunk=chunk, attention="sdpa"),
+        Variant(other_kernels=True, fused=True, batch=8, chunk=chunk),
     )
 
 
 def ensemble(golden: Golden, model: Any, variants: Sequence[Variant] = ENSEMBLE) -> list[Variant]:
-    """The re-orderings that are legal for this model: some know no other attention, some no chunks."""
+    """The re-orderings that are legal for this model: some know no chunks, some no other attention.
+
+    For these, one that fuses scores and softmax is imitated: candidates may have such a kernel.
+    """
+    legal = [v for v in variants if not (golden.whole_prompts and v.chunk)]
+    if knows_sdpa(model):
+        return legal
     return [
-        variant
-        for variant in variants
-        if (knows_sdpa(model) or variant.attention != "sdpa")
-        and not (golden.whole_prompts and variant.chunk)
+        replace(v, attention="eager", fused=True) if v.attention == "sdpa" else v for v in legal
     ]
 
 
@@ -145,8 +152,11 @@ def noise(
         progress(f"noise in {dtype}: {variant.name}")
         candidate = Oracle(model, variant)
         schedule = golden.schedule_in(variant.chunk)
-        for run, hand_on in (("lockstep", everywhere), ("free", nowhere)):
-            gather(tables[run], walk(candidate, golden, dtype, hand_on, schedule), candidate.name)
+        lockstep = walk(candidate, golden, dtype, _handed_on(variant), schedule)
+        gather(
+            tables["lockstep"], lockstep, candidate.name, but="*.weights" if variant.fused else ""
+        )
+        gather(tables["free"], walk(candidate, golden, dtype, nowhere, schedule), candidate.name)
     return {
         run: {
             probe: [_up(n.largest), _up(n.rms), _up(n.along), n.rows] for probe, n in table.items()
@@ -155,10 +165,18 @@ def noise(
     }
 
 
-def gather(table: dict[str, Noise], result: Walk, name: str) -> None:
-    """Adds the noise that a walk of the oracle showed; the oracle itself may have no problem."""
+def _handed_on(variant: Variant) -> HandOn:
+    """Where a lockstep run of the variant hands the truth on: everywhere, or not within attention."""
+    return (lambda probe: not probe.endswith(_INSIDE)) if variant.fused else everywhere
+
+
+def gather(table: dict[str, Noise], result: Walk, name: str, but: str = "") -> None:
+    """Adds the noise that a walk of the oracle showed; the oracle itself may have no problem.
+
+    Left out is what matches `but`: weights of scores that are not the truth have errors of those.
+    """
     for m in result.measurements:
-        if is_expert_choice(m.probe):
+        if is_expert_choice(m.probe) or fnmatch(m.probe, but):
             continue
         if m.errors is None:
             raise LockstepError(f"{name}: {m.probe} {m.problem}; the oracle's capture is broken")

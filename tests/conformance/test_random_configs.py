@@ -58,7 +58,86 @@ def test_the_engine_is_in_lockstep_with_transformers_on_any_architecture(
         decode_tokens=DECODE_TOKENS,
         whole_prompts=whole_prompts,
     )
-    chunk = None if whole_prompts else chunk
+    assert_in_lockstep(case, None if whole_prompts else chunk, respellings, backend)
+
+
+#: Where a sum has two terms or an activation a long tail, orders of sums show nothing of what other
+#: code rounds otherwise: these were false alarms.
+NARROW = [
+    (
+        Case(
+            "random",
+            "phi3",
+            {
+                "vocab_size": 6,
+                "hidden_size": 2,
+                "intermediate_size": 24,
+                "num_hidden_layers": 3,
+                "num_attention_heads": 1,
+                "num_key_value_heads": 1,
+                "rms_norm_eps": 0.01,
+                "sliding_window": None,
+                "hidden_act": "gelu",
+                "rope_parameters": {
+                    "rope_type": "default",
+                    "rope_theta": 1e4,
+                    "partial_rotary_factor": 1.0,
+                },
+                "bos_token_id": None,
+                "eos_token_id": None,
+                "pad_token_id": None,
+            },
+            seed=6881322,
+            prompt_tokens=6,
+            decode_tokens=DECODE_TOKENS,
+        ),
+        "eager",
+    ),
+    (
+        Case(
+            "random",
+            "gemma2",
+            {
+                "vocab_size": 29,
+                "hidden_size": 54,
+                "intermediate_size": 33,
+                "num_hidden_layers": 3,
+                "num_attention_heads": 9,
+                "num_key_value_heads": 3,
+                "head_dim": 2,
+                "tie_word_embeddings": False,
+                "max_position_embeddings": 4,
+                "rope_parameters": {
+                    "rope_type": "yarn",
+                    "rope_theta": 1e4,
+                    "factor": 2.0,
+                    "original_max_position_embeddings": 2,
+                },
+                "rms_norm_eps": 1e-6,
+                "attention_bias": False,
+                "hidden_activation": "gelu",
+                "query_pre_attn_scalar": 1,
+                "attn_logit_softcapping": None,
+                "sliding_window": 10,
+                "bos_token_id": None,
+                "eos_token_id": None,
+                "pad_token_id": None,
+            },
+            seed=24733,
+            prompt_tokens=9,
+            decode_tokens=DECODE_TOKENS,
+        ),
+        "sdpa",
+    ),
+]
+
+
+@pytest.mark.parametrize(("case", "backend"), NARROW, ids=["activation", "two-terms"])
+def test_other_code_for_the_same_function_is_no_fault(case: Case, backend: str) -> None:
+    assert_in_lockstep(case, None, set(), backend)
+
+
+def assert_in_lockstep(case: Case, chunk: int | None, respellings: set[str], backend: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         written, again = Path(folder) / "written", Path(folder) / "again"
         golden = capture_quick(case, written, chunk)

@@ -10,15 +10,17 @@ from conformance.candidate import Tap
 from conformance.engine_candidate import EngineCandidate
 from conformance.false_alarms import FalseAlarms
 from conformance.golden import Golden
-from conformance.reorder import EachPermuted, Permuted, SplitK, Variant
+from conformance.reorder import EachPermuted, OtherKernels, Permuted, SplitK, Variant
 from conformance.tally import Tally, tally
 from conformance.varied_engine import VariedEngine
 from conformance.verdict import trial
 from engine import Engine
 
 
-@pytest.mark.parametrize("mode", [Permuted(3), SplitK(4)])
-def test_an_order_of_sums_changes_bits_and_no_more(mode: Permuted | SplitK) -> None:
+@pytest.mark.parametrize("mode", [Permuted(3), SplitK(4), OtherKernels()])
+def test_a_legal_way_to_compute_changes_bits_and_no_more(
+    mode: Permuted | SplitK | OtherKernels,
+) -> None:
     draw = torch.Generator().manual_seed(0)
     x, weight = torch.randn(5, 300, generator=draw), torch.randn(70, 300, generator=draw)
     bias = torch.randn(70, generator=draw)
@@ -39,6 +41,16 @@ def test_an_order_of_sums_changes_bits_and_no_more(mode: Permuted | SplitK) -> N
         assert a.shape == b.shape
         assert torch.allclose(a, b, rtol=1e-4, atol=1e-4)
     assert not torch.equal(plain[0], other[0])
+
+
+def test_an_activation_by_other_code_differs_in_its_last_bits() -> None:
+    x = 3 * torch.randn(8, 24, generator=torch.Generator().manual_seed(0))
+    plain = torch.nn.functional.gelu(x)
+    with OtherKernels():
+        other = torch.nn.functional.gelu(x)
+        strided = torch.nn.functional.gelu(torch.stack((x, x), dim=-1)[..., 0])
+    assert torch.equal(strided, plain), "where it was strided it is not"
+    assert 0 < (other - plain).abs().max() < 1e-6
 
 
 def test_the_seed_decides_the_order() -> None:
