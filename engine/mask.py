@@ -21,6 +21,9 @@ def visible(q_pos: Tensor, k_pos: Tensor, window: int | None) -> Tensor:
     return causal if window is None else causal & (k_pos > q_pos - window)
 
 
+PositionFunction = Callable[[Tensor, Tensor], Tensor]
+
+
 @dataclass(frozen=True)
 class Custom:
     """A user's own attention, which narrows or weighs what a causal layer sees, in all layers.
@@ -31,8 +34,8 @@ class Custom:
     to the scores after scale and softcap (broadcast to [B, H, T, S]; ALiBi, Press et al. 2022, is one).
     """
 
-    mask: Callable[[Tensor, Tensor], Tensor] | None = None
-    bias: Callable[[Tensor, Tensor], Tensor] | None = None
+    mask: PositionFunction | None = None
+    bias: PositionFunction | None = None
 
 
 PLAIN = Custom()
@@ -47,6 +50,7 @@ class View:
         self.q_pos, self.k_pos, self.window = q_pos, k_pos, window
         self.custom = custom
         self._visible: Tensor | None = None
+        self._bias: Tensor | None = None
 
     @property
     def visible(self) -> Tensor:
@@ -59,8 +63,10 @@ class View:
 
     @property
     def bias(self) -> Tensor | None:
-        """What is added to scores, to be broadcast to [B, H, T, S], if anything is."""
-        return None if self.custom.bias is None else self.custom.bias(*self._columns)
+        """What is added to scores, float32 to be broadcast to [B, H, T, S], if anything is."""
+        if self._bias is None and self.custom.bias is not None:
+            self._bias = self.custom.bias(*self._columns).float()
+        return self._bias
 
     @property
     def _columns(self) -> tuple[Tensor, Tensor]:

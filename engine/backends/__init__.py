@@ -65,3 +65,12 @@ def backend(name: str | None, model: ModelSpec, custom: Custom = PLAIN) -> Backe
             f"use {', '.join(fitting)}"
         )
     return BACKENDS[name]
+
+
+def check_invariant(name: str | None) -> None:
+    """Raises RequestError unless the batch-invariant mode can compute attention as asked."""
+    if name not in (None, "tiled"):
+        raise RequestError(
+            "the batch-invariant mode computes attention in tiles of its own; "
+            f"use the backend tiled or none, not {name}"
+        )

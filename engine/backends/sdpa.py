@@ -31,5 +31,5 @@ def _call(q: Tensor, k: Tensor, v: Tensor, view: View, scale: float) -> Tensor:
     grouped = q.shape[1] != k.shape[1]
     mask = view.visible
     if view.bias is not None:
-        mask = view.bias.to(q.dtype).masked_fill(~mask, -torch.inf)
+        mask = view.bias.masked_fill(~mask, -torch.inf)
     return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale, enable_gqa=grouped)
