@@ -111,6 +111,9 @@ class Candidate:
     lacks: tuple[str, ...] = ()
     #: Whether NaN in what it shows means that it does not know: a server tells the best few alone.
     partial: bool = False
+    #: How far its cache rounds a number, relative to the largest of the row: half a step where it is
+    #: quantised. What follows starts from the reference's keys and values then, in every run.
+    cache_rounding: float = 0.0
     #: How prompts are fed to it: a trial for each size of chunk, None being the whole prompt at once.
     prefill: tuple[int | None, ...] = (None, 5)
 

@@ -10,17 +10,19 @@ each relative to the row's scale:
 
 and each is allowed up to
 
-    k * r + floor
+    k * r + floor + rounding
 
 where r is the probe's own noise of that kind, measured on legal re-orderings of the oracle against
 its float64 truth, and the floor one rounding of the run's dtype, eps/2, which for `along` averages
-to eps/2 / sqrt(n). k is the only choice in this policy; nobody edits a tolerance.
+to eps/2 / sqrt(n). `rounding` is 0, but in a cache that keeps its numbers coarser than the run's dtype:
+half of its own step, which may lie along the truth in full. k is the only choice in this policy; nobody
+edits a tolerance.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -75,19 +77,26 @@ class Envelope:
     run: str
     floor: float
     noise: Mapping[str, Noise]
+    rounding: float = 0.0
+
+    def with_cache(self, rounding: float) -> Callable[[str], Envelope]:
+        """The envelope of each probe: those of the cache have room for the candidate's own rounding."""
+        of_cache = replace(self, rounding=rounding)
+        return lambda probe: of_cache if probe.startswith("cache.") else self
 
     def allowance(self, probe: str) -> float:
         """The largest error of an element that is allowed, relative to its row's scale."""
-        return K[self.run] * self.noise[probe].largest + self.floor
+        return K[self.run] * self.noise[probe].largest + self.floor + self.rounding
 
     def kinds(self, probe: str, errors: RowErrors) -> dict[str, tuple[Tensor, Tensor]]:
         """For each kind of error its rows, and what they are allowed."""
-        k, noise = K[self.run], self.noise[probe]
+        k, noise, rounding = K[self.run], self.noise[probe], self.rounding
         one = torch.ones_like(errors.count)
+        along = k * noise.along + self.floor / errors.count.sqrt() + rounding
         return {
-            "largest": (errors.largest, (k * noise.largest + self.floor) * one),
-            "rms": (errors.rms, (k * noise.rms + self.floor) * one),
-            "along": (errors.along, k * noise.along + self.floor / errors.count.sqrt()),
+            "largest": (errors.largest, (k * noise.largest + self.floor + rounding) * one),
+            "rms": (errors.rms, (k * noise.rms + self.floor + rounding) * one),
+            "along": (errors.along, along),
         }
 
     def shares(self, probe: str, errors: RowErrors) -> Tensor:

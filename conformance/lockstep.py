@@ -6,6 +6,7 @@ There is one walk. Which probes hand the golden's value on makes the run:
     graft           the suspected ones: if they alone were at fault, all that follows comes right
 
 The choice of experts is handed on in every run: what follows another one can be compared with nothing.
+So is a cache that rounds, for the same reason.
 """
 
 from __future__ import annotations
@@ -162,7 +163,7 @@ class _Watch:
         level: Level,
         result: Walk,
     ) -> None:
-        self.partial = candidate.partial
+        self.partial, self.cache_rounds = candidate.partial, candidate.cache_rounding > 0
         self.golden, self.dtype, self.hand_on, self.level = golden, dtype, hand_on, level
         self.step, self.start, self.stop = step, start, stop
         self.result = result
@@ -188,7 +189,8 @@ class _Watch:
             return value
         truth = self.golden.truth(probe, self.start, self.stop)
         rounded = truth.to(self.dtype) if truth.is_floating_point() else truth
-        hand_on = self.hand_on(probe) or is_expert_choice(probe)
+        rounds = self.cache_rounds and probe.startswith("cache.")
+        hand_on = self.hand_on(probe) or is_expert_choice(probe) or rounds
         if problem := _no_numbers(probe, value):
             self._report(probe, problem=problem)
             return rounded[None] if hand_on else value

@@ -17,6 +17,7 @@ class Tapped(Candidate):
         self.inner, self.before = inner, before
         self.name, self.level, self.lacks = inner.name, inner.level, inner.lacks
         self.partial, self.prefill = inner.partial, inner.prefill
+        self.cache_rounding = inner.cache_rounding
 
     def begin(self, capacity: int) -> None:
         self.inner.begin(capacity)

@@ -300,21 +300,24 @@ def trial(
         )
     schedule = tuple(schedule or golden.schedule)
     own, whole = golden.envelope("lockstep", dtype), golden.envelope("free", dtype)
+    allowed, freely_allowed = (e.with_cache(candidate.cache_rounding) for e in (own, whole))
     free = walk(candidate, golden, dtype, nowhere, schedule, level)
-    freely = judge(free.measurements, lambda _: whole, golden)
+    freely = judge(free.measurements, freely_allowed, golden)
     locked = Walk()
     alone = Judgement((), ())
     if level >= Level.L4:
         # Behind a gap several operations err before a probe shows it: that is a run, not one operation.
         gaps = behind_gaps(golden.probes(level), candidate)
         locked = walk(candidate, golden, dtype, everywhere, schedule, level)
-        alone = judge(locked.measurements, lambda p: whole if p in gaps else own, golden)
+        alone = judge(
+            locked.measurements, lambda p: freely_allowed(p) if p in gaps else allowed(p), golden
+        )
     guilty = sorted({finding.probe for finding in alone.outside}, key=golden.order)
     confirmed: dict[str, bool | None] = {}
     if guilty:
         proof = walk(candidate, golden, dtype, graft_at(guilty), schedule, level)
         if _reached_the_end(proof, golden, level):
-            still = judge(proof.measurements, lambda _: whole, golden).outside
+            still = judge(proof.measurements, freely_allowed, golden).outside
             confirmed = _confirmed(guilty, {f.probe for f in still}, golden, level)
     return Trial(
         case=golden.case,
