@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 import torch
@@ -13,6 +14,8 @@ def free_bytes(device: torch.device) -> int:
 
     Where the system does not say (neither CUDA nor Linux), all of its memory.
     """
+    if device.type == "meta":  # where tensors have no numbers
+        return sys.maxsize
     if device.type == "cuda":
         free: int = torch.cuda.mem_get_info(device)[0]
         return free

@@ -13,7 +13,7 @@ from engine.families.family import Tie
 from engine.progress import byte_bar
 from engine.weights.arrange import arrange, sources
 from engine.weights.checkpoint import Checkpoint
-from engine.weights.plan import in_layout, planned
+from engine.weights.plan import Plan, in_layout, planned
 
 # Below this size reading takes less time than it takes to look at a bar.
 _WORTH_A_BAR = 1 << 28
@@ -33,15 +33,13 @@ def load_parameters(
     shape or not floating point. Shapes are compared before anything is read.
     """
     plan = planned(decoder, checkpoint)
-    wide = checkpoint.layout.float32
-    tensors = checkpoint.tensors
-    stored = {n: verb for n, verb in plan.items() if all(s in tensors for s in sources(verb))}
+    stored = _stored(plan, checkpoint)
     total = sum(decoder.get_parameter(name).numel() for name in stored) * dtype.itemsize
     done = 0
     show = progress and total >= _WORTH_A_BAR
     with byte_bar(f"loading {checkpoint.path.name}", total, show=show) as advance:
         for name, verb in stored.items():
-            wanted = torch.float32 if in_layout(name) in wide else dtype
+            wanted = _dtype_of(name, checkpoint, dtype)
             values = arrange(verb, checkpoint.source.stored, wanted)
             _set(decoder, name, nn.Parameter(values.to(device), requires_grad=False))
             done += values.nbytes
@@ -49,6 +47,29 @@ def load_parameters(
     for name, verb in plan.items():
         if isinstance(verb, Tie) and verb.target in stored:
             _tie(decoder, name, verb.target, both=name in stored)
+
+
+def parameter_bytes(decoder: nn.Module, checkpoint: Checkpoint, dtype: torch.dtype) -> int:
+    """What the parameters of `decoder` (on the meta device) will take, those that are tied once.
+
+    Raises ModelFileError as `load_parameters` does.
+    """
+    counted: dict[str, int] = {}
+    for name, verb in _stored(planned(decoder, checkpoint), checkpoint).items():
+        if not (isinstance(verb, Tie) and verb.target in counted):
+            itemsize = _dtype_of(name, checkpoint, dtype).itemsize
+            counted[name] = decoder.get_parameter(name).numel() * itemsize
+    return sum(counted.values())
+
+
+def _stored(plan: Plan, checkpoint: Checkpoint) -> Plan:
+    """What of the plan the checkpoint holds tensors for; the rest is tied to that."""
+    tensors = checkpoint.tensors
+    return {n: verb for n, verb in plan.items() if all(s in tensors for s in sources(verb))}
+
+
+def _dtype_of(name: str, checkpoint: Checkpoint, dtype: torch.dtype) -> torch.dtype:
+    return torch.float32 if in_layout(name) in checkpoint.layout.float32 else dtype
 
 
 def _tie(decoder: nn.Module, name: str, target: str, *, both: bool) -> None:
