@@ -9,29 +9,36 @@ import torch
 from torch import Tensor
 
 import engine.cache.store as store
-from conformance.candidate import operation
+from conformance.candidate import Candidate, operation
 from conformance.engine_candidate import int8_cache
 from conformance.golden import REPOSITORY_GOLDENS, Golden
+from conformance.lockstep import everywhere, walk
 from conformance.tapped import Tapped
-from conformance.verdict import Trial, trial
+from conformance.verdict import judge, trial
 from engine.cache.store import Int8Store, Place, to_int8
 
 Quantise = Callable[[Tensor], tuple[Tensor, Tensor]]
 
 
-def judged(golden: Golden) -> Trial:
-    (candidate,) = int8_cache(golden.folder, "cpu", "float32")
-    return trial(candidate, golden, torch.float32, golden.schedule_in(5))
+def blamed(candidate: Candidate, golden: Golden) -> set[str]:
+    """The operations outside of their envelope in a lockstep run."""
+    allowed = golden.envelope("lockstep", torch.float32).with_cache(candidate.cache_rounding)
+    seen = walk(candidate, golden, torch.float32, everywhere).measurements
+    return {operation(finding.probe) for finding in judge(seen, allowed, golden).outside}
 
 
-def blamed(verdict: Trial) -> set[str]:
-    return {operation(culprit.finding.probe) for culprit in verdict.culprits}
+@pytest.fixture
+def candidate(golden: Golden) -> Candidate:
+    (made,) = int8_cache(golden.folder, "cpu", "float32")
+    return made
 
 
 @pytest.mark.parametrize("name", ["llama-bias", "gemma3", "deepseek-v3"])
 def test_it_conforms_and_uses_up_its_half_step(name: str) -> None:
     """Grouped heads, windows and latents; were the half step not used, the allowance would be too wide."""
-    verdict = judged(Golden(REPOSITORY_GOLDENS / name))
+    golden = Golden(REPOSITORY_GOLDENS / name)
+    (candidate,) = int8_cache(golden.folder, "cpu", "float32")
+    verdict = trial(candidate, golden, torch.float32, golden.schedule_in(5))
     assert verdict.conforms
     caches = [s for s in verdict.own if s.probe.startswith("cache.")]
     assert caches
@@ -89,14 +96,14 @@ def coarse_scale(new: Tensor) -> tuple[Tensor, Tensor]:
     ],
 )
 def test_another_quantisation_is_blamed_on_the_cache(
-    golden: Golden, monkeypatch: pytest.MonkeyPatch, fault: Quantise
+    candidate: Candidate, golden: Golden, monkeypatch: pytest.MonkeyPatch, fault: Quantise
 ) -> None:
     monkeypatch.setattr(store, "to_int8", fault)
-    assert blamed(judged(golden)) == {"cache.k", "cache.v"}
+    assert blamed(candidate, golden) == {"cache.k", "cache.v"}
 
 
 def test_a_wrong_scale_of_values_alone_is_blamed_on_them(
-    golden: Golden, monkeypatch: pytest.MonkeyPatch
+    candidate: Candidate, golden: Golden, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One hundredth off; values are the second store of each layer that is written."""
     write, calls = Int8Store.write, [0]
@@ -108,11 +115,10 @@ def test_a_wrong_scale_of_values_alone_is_blamed_on_them(
             self.scales.write(place, self.scales.read(place) * 1.01)
 
     monkeypatch.setattr(Int8Store, "write", wrong)
-    assert blamed(judged(golden)) == {"cache.v"}
+    assert blamed(candidate, golden) == {"cache.v"}
 
 
-def test_no_operation_but_the_cache_has_its_allowance(golden: Golden) -> None:
+def test_no_operation_but_the_cache_has_its_allowance(candidate: Candidate, golden: Golden) -> None:
     target = "layers.1.attn.context"
-    (candidate,) = int8_cache(golden.folder, "cpu", "float32")
     spoilt = Tapped(candidate, lambda p, value: value * 1.003 if p == target else value)
-    assert blamed(trial(spoilt, golden, torch.float32)) == {"attn.context"}
+    assert blamed(spoilt, golden) == {"attn.context"}
