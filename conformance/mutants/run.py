@@ -35,6 +35,7 @@ from conformance.mutants.scores import SCORES
 from conformance.mutants.splitters import SPLITTERS
 from conformance.mutants.stopping import STOPPING
 from conformance.mutants.stream import STREAM
+from conformance.mutants.tiled import TILED
 from conformance.mutants.tokenizer import TOKENIZER
 from conformance.mutants.weights import WEIGHTS
 from conformance.mutants.windows import WINDOWS
@@ -62,6 +63,7 @@ THEMES: Mapping[str, tuple[Mutant, ...]] = {
     "weights": WEIGHTS,
     "rope": ROPE,
     "attention": ATTENTION,
+    "tiled": TILED,
     "layers": LAYERS,
     "windows": WINDOWS,
     "scores": SCORES,
@@ -192,7 +194,7 @@ def run_mutants(family: str | None, say: Say, one_in: int = 1) -> MutantReport:
     for mutant in mutants:
         planted(mutant)  # a fault that no longer fits the code is an error before anything runs
     report = MutantReport()
-    with _processes() as pool:
+    with processes() as pool:
         sound = {run: pool.submit(_judge, (), run) for run in sorted({_Run.of(m) for m in mutants})}
         running = {pool.submit(_judge, (mutant,), _Run.of(mutant)): mutant for mutant in mutants}
         for done, future in enumerate(as_completed(running), 1):
@@ -210,7 +212,7 @@ def run_mutants(family: str | None, say: Say, one_in: int = 1) -> MutantReport:
 def judge_together(mutants: Sequence[Mutant]) -> dict[str, Any]:
     """The check's JSON document with several faults of one family planted at once."""
     (run,) = {_Run.of(mutant) for mutant in mutants}
-    with _processes() as pool:
+    with processes() as pool:
         document: dict[str, Any] = pool.submit(_document, tuple(mutants), run).result()
     return document
 
@@ -229,7 +231,7 @@ class _Run:
         return cls(cases, mutant.cases or _MODELS[mutant.family], mutant.dtype)
 
 
-def _processes() -> ProcessPoolExecutor:
+def processes() -> ProcessPoolExecutor:
     """A fresh process for each task: faults must be there when the engine is first imported.
 
     Two at a time, each on one thread.
