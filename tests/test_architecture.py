@@ -375,3 +375,14 @@ def test_goldens_stay_small(tmp_path: Path) -> None:
     (tmp_path / "case" / "trace.safetensors").write_bytes(bytes(1000))
     assert size(tmp_path) == 1000
     assert size(ROOT / "golden") < MAX_GOLDEN_BYTES
+
+
+def test_ci_runs_the_tests_as_tox_does() -> None:
+    """By the same command, though in the environment of the demonstration."""
+    tests = next(
+        line.removeprefix("commands = ").removesuffix(" {posargs}")
+        for line in (ROOT / "tox.ini").read_text(encoding="utf-8").splitlines()
+        if line.startswith("commands = pytest")
+    )
+    lines = (ROOT / ".ci/run").read_text(encoding="utf-8").splitlines()
+    assert tests in [line.strip() for line in lines]
