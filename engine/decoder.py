@@ -14,6 +14,7 @@ Shapes: B batch, T new tokens, V vocabulary; activations are [B, T, dim].
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -26,7 +27,9 @@ from engine.cache import Cache, Group, LayerCache, Part, in_row
 from engine.layers import MLP, Embedding, Head, norm
 from engine.mask import PLAIN, Custom, View
 from engine.moe import MoE
-from engine.probe import Probe
+from engine.probe import Probe, watched
+
+PIECE = 1024  # tokens of a feed-forward
 
 
 class Block(nn.Module):
@@ -50,7 +53,17 @@ class Block(nn.Module):
 
     def forward(self, x: Tensor, step: Step, cache: LayerCache) -> Tensor:
         x = self.after_attn(x + self.post_attn_norm(self.attn(self.pre_attn_norm(x), step, cache)))
-        return self.out(x + self.post_mlp_norm(self.mlp(self.pre_mlp_norm(x))))
+        return self.out(x + self.post_mlp_norm(in_pieces(self.mlp, self.pre_mlp_norm(x))))
+
+
+def in_pieces(feed_forward: nn.Module, x: Tensor) -> Tensor:
+    """The feed-forward of x [B, T, dim], some tokens at a time: of many its insides would be the largest.
+
+    Where one of its probes is watched all come at once, so that what it shows is whole.
+    """
+    if x.shape[1] <= PIECE or watched(feed_forward):
+        return cast("Tensor", feed_forward(x))
+    return torch.cat([feed_forward(piece) for piece in x.split(PIECE, dim=1)], dim=1)
 
 
 class Decoder(nn.Module):

@@ -30,6 +30,11 @@ def probes(module: nn.Module, prefix: str = "") -> dict[str, Probe]:
     return {n: m for n, m in module.named_modules(prefix=prefix) if isinstance(m, Probe)}
 
 
+def watched(module: nn.Module) -> bool:
+    """Whether anything is attached to a probe below `module`."""
+    return any(probe._forward_hooks for probe in probes(module).values())
+
+
 class Tap(Protocol):
     """Sees every probe's value as it appears; what it returns is what the decoder goes on with."""
 

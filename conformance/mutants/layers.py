@@ -169,9 +169,9 @@ LAYERS: tuple[Mutant, ...] = (
         "Wang and Komatsuzaki 2021, GPT-J",
         "decoder.py",
         "x = self.after_attn(x + self.post_attn_norm(self.attn(self.pre_attn_norm(x), step, cache)))\n"
-        "        return self.out(x + self.post_mlp_norm(self.mlp(self.pre_mlp_norm(x))))",
+        "        return self.out(x + self.post_mlp_norm(in_pieces(self.mlp, self.pre_mlp_norm(x))))",
         "a = self.after_attn(x + self.post_attn_norm(self.attn(self.pre_attn_norm(x), step, cache)))\n"
-        "        return self.out(a + self.post_mlp_norm(self.mlp(self.pre_mlp_norm(x))))",
+        "        return self.out(a + self.post_mlp_norm(in_pieces(self.mlp, self.pre_mlp_norm(x))))",
         "pre_mlp_norm",
     ),
     fault(
@@ -180,9 +180,9 @@ LAYERS: tuple[Mutant, ...] = (
         "Vaswani et al. 2017, section 3.1",
         "decoder.py",
         "x = self.after_attn(x + self.post_attn_norm(self.attn(self.pre_attn_norm(x), step, cache)))\n"
-        "        return self.out(x + self.post_mlp_norm(self.mlp(self.pre_mlp_norm(x))))",
+        "        return self.out(x + self.post_mlp_norm(in_pieces(self.mlp, self.pre_mlp_norm(x))))",
         "a = self.after_attn(x + self.post_attn_norm(self.attn(self.pre_attn_norm(x), step, cache)))\n"
-        "        return self.out(x + self.post_mlp_norm(self.mlp(self.pre_mlp_norm(a))))",
+        "        return self.out(x + self.post_mlp_norm(in_pieces(self.mlp, self.pre_mlp_norm(a))))",
         "out",
     ),
     fault(

@@ -103,7 +103,7 @@ NORMS: tuple[Mutant, ...] = (
         "norms what enters the feed-forward instead of what leaves it",
         "OLMo et al. 2024, section 2.1",
         "decoder.py",
-        "x + self.post_mlp_norm(self.mlp(self.pre_mlp_norm(x)))",
+        "x + self.post_mlp_norm(in_pieces(self.mlp, self.pre_mlp_norm(x)))",
         "x + self.mlp(self.post_mlp_norm(x))",
         "post_mlp_norm mlp.gate mlp.up out",
     ),
