@@ -24,7 +24,7 @@ SCORES: tuple[Mutant, ...] = (
         "families/gemma2.py",
         f"{_SCALAR} ** -0.5",
         f"({_SCALAR} and sizes.head_dim) ** -0.5",
-        "attn.scores",
+        _SCORES,
     ),
     knob(
         "gemma3_text",
@@ -125,7 +125,7 @@ SCORES: tuple[Mutant, ...] = (
         "families/gemma2.py",
         'softcap=config.optional_number("attn_logit_softcapping", 50.0)',
         'softcap=config.optional_number("attn_logit_softcapping", 50.0) and 50.0',
-        "attn.scores",
+        _SCORES,
     ),
     knob(
         "gemma2",
@@ -157,7 +157,7 @@ SCORES: tuple[Mutant, ...] = (
         "layers.py",
         "arithmetic.each(torch.tanh, x / cap) * cap",
         "x.clamp(-cap, cap)",
-        "attn.scores logits",
+        "attn.scores attn.context logits",
     ),
     knob(
         "gemma2",
@@ -167,7 +167,7 @@ SCORES: tuple[Mutant, ...] = (
         "layers.py",
         "arithmetic.each(torch.tanh, x / cap) * cap",
         "torch.tanh(x / cap)",
-        "attn.scores logits",
+        "attn.scores attn.context logits",
     ),
     knob(
         "gemma2",

@@ -89,7 +89,7 @@ WINDOWS: tuple[Mutant, ...] = (
         "families/gemma2.py",
         "common.with_windows(layer, windows)",
         "common.with_windows(layer, (*windows[1:], windows[0]))",
-        "attn.scores",
+        _SCORES,
     ),
     knob(
         "gemma2",
@@ -99,7 +99,7 @@ WINDOWS: tuple[Mutant, ...] = (
         "families/gemma2.py",
         "common.with_windows(layer, windows)",
         "common.with_windows(layer, (window,) * sizes.n_layers)",
-        "attn.scores",
+        _SCORES,
     ),
     knob(
         "gemma2",
@@ -109,7 +109,7 @@ WINDOWS: tuple[Mutant, ...] = (
         "families/gemma2.py",
         "common.with_windows(layer, windows)",
         "common.with_windows(layer, (None,) * sizes.n_layers)",
-        "attn.scores",
+        _SCORES,
     ),
     knob(
         "gemma3_text",
@@ -192,6 +192,6 @@ WINDOWS: tuple[Mutant, ...] = (
         "families/gpt_oss.py",
         'config.optional_integer("sliding_window", 128)',
         '(config.optional_integer("sliding_window", 128) or 0) - 1',
-        "attn.scores",
+        _SCORES,
     ),
 )
