@@ -133,6 +133,31 @@ def mutants(
     _deliver(report, json_file, print_mutants)
 
 
+@app.command()
+def invariance(
+    model: Annotated[
+        list[str] | None, typer.Option(help="Only cells of this tiny golden; may be repeated.")
+    ] = None,
+    cells: Annotated[int, typer.Option(help="How many cells to play, at least.")] = 200,
+    json_file: Json = None,
+    html: Annotated[Path | None, typer.Option(help="Write the matrix as a page.")] = None,
+) -> None:
+    """Cut, pack, page, share, pre-empt and resume requests, and hold each against its naive run."""
+    _check_writable(json_file, html)
+    from conformance.invariance.axes import of_models
+    from conformance.invariance.covering import covering
+    from conformance.invariance.page import write_html as write_page
+    from conformance.invariance.run import run_matrix
+    from conformance.invariance.terminal import print_matrix
+
+    with _progress() as say:
+        matrix = run_matrix(covering(cells, of_models(model or [])), say)
+    if html is not None:
+        with atomically(html) as draft:
+            write_page(matrix, draft)
+    _deliver(matrix, json_file, print_matrix)
+
+
 @golden.command()
 def capture(
     cases: Cases = None,

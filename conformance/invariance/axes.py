@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import combinations
 
+from engine.errors import RequestError
+
 #: Tokens of a block in paged caches: a few, so that short prompts fill several.
 BLOCK = 4
 
@@ -25,8 +27,8 @@ AXES: Mapping[str, tuple[str, ...]] = {
         "deepseek-v3",
     ),
     "dtype": ("float32", "bfloat16"),
-    "mode": ("ordinary", "batch_invariant"),
     "backend": ("eager", "sdpa", "tiled"),
+    "mode": ("ordinary", "batch_invariant"),
     "compiled": ("no", "yes"),
     "cache": ("contiguous", "ring", "paged", "int8"),
     "chunk": ("whole", "1", "2", str(BLOCK), str(BLOCK + 1), "7"),
@@ -150,3 +152,13 @@ RULES: Sequence[Rule] = (
 def reason_against(pair: Pair) -> str | None:
     """Why two values cannot meet, where a rule says so itself."""
     return next((rule.reason for rule in RULES if rule.forbids(pair)), None)
+
+
+def of_models(names: Sequence[str]) -> Mapping[str, Sequence[str]]:
+    """The axes with these models alone, all if there are none; RequestError where one is not among them."""
+    for name in names:
+        if name not in AXES["model"]:
+            raise RequestError(
+                f"no model {name!r} in the matrix; there are {', '.join(AXES['model'])}"
+            )
+    return {**AXES, "model": tuple(names) or AXES["model"]}

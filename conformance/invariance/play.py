@@ -31,7 +31,7 @@ from engine.probe import Tap, attached
 #: The engine's kernels; that of tiles has small ones, so that short sequences fill several.
 KERNELS = {**BACKENDS, "tiled": Tiled(queries=4, keys=8)}
 ROOMS = 16  # for all of a cell's requests at once
-CAPACITY = 40  # tokens of a sequence, at most
+CAPACITY = 48  # tokens of a sequence, at most
 
 
 class Dictated(Request):
@@ -86,13 +86,13 @@ class _Passes:
         whose = {room: request for request, room in self.running.items()}
         tokens = [(whose[part.room], part.room.length + i) for part in parts for i in range(part.n)]
         with attached(_told(tokens), ("", self.decoder)):
-            return self.decoder(ids, cache, parts, last_only)
+            logits: Tensor = self.decoder(ids, cache, parts, last_only)
+        return logits
 
 
 def _told(tokens: Sequence[tuple[Request, int]]) -> Tap:
     """Files the experts of a pass with these tokens, each a position of a request."""
 
-    @torch.compiler.disable  # type: ignore[untyped-decorator]
     def file(probe: str, value: Tensor) -> Tensor:
         if is_expert_choice(probe):
             for (request, position), chosen in zip(tokens, value.flatten(0, -2), strict=True):
@@ -100,7 +100,8 @@ def _told(tokens: Sequence[tuple[Request, int]]) -> Tap:
                 request.experts.append((position, probe, chosen))
         return value
 
-    return file
+    outside_graphs: Tap = torch.compiler.disable(file)
+    return outside_graphs
 
 
 @dataclass(frozen=True)
@@ -148,8 +149,8 @@ def _play(cell: Cell, engine: Engine, scripts: Scripts) -> Played:
     return Played(stage.served, stage.unexercised(hits))
 
 
-#: Tokens of its answer after which a request loses its place.
-_PREEMPTED_AFTER: Mapping[str, Sequence[int]] = {"no": (), "once": (2,), "twice": (2, 4)}
+#: Tokens of its answer after which a request loses its place; the second time while it is computed anew.
+_PREEMPTED_AFTER: Mapping[str, Sequence[int]] = {"no": (), "once": (2,), "twice": (2, 2)}
 
 
 class _Stage:
@@ -198,12 +199,11 @@ class _Stage:
             mine = slice(longest - n, None) if self.cell["padding"] == "left" else slice(n)
             ids[b, mine], real[b, mine] = torch.tensor(request.script.ids), 1
         tokens = [(r, position) for r in requests for position in range(len(r.script.ids))]
-        kind, store = self.cell["cache"], Store
-        if kind == "int8":
-            kind, store = "paged", Int8Store
+        int8 = self.cell["cache"] == "int8"
+        kind = "paged" if int8 else self.cell["cache"]
         with (
             attached(_told(tokens), ("", self.engine.decoder)),
-            patch.multiple(self.engine, cache=kind, store=store),
+            patch.multiple(self.engine, cache=kind, store=Int8Store if int8 else Store),
         ):
             logits = self.engine.logits_of(ids, real)
         for request, rows, mask in zip(requests, logits, real.bool(), strict=True):

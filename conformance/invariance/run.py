@@ -28,9 +28,9 @@ class Bench:
     """The engines, scripts and naive runs that cells share, each made once."""
 
     def __init__(self) -> None:
-        self.engine, self.scripts, self.naive = (
-            cache(make) for make in (self._engine, self._scripts, self._naive)
-        )
+        self.engine = cache(self._engine)
+        self.scripts = cache(self._scripts)
+        self.naive = cache(self._naive)
 
     def outcome(self, cell: Cell) -> Outcome:
         """Plays a cell and judges it; an error of the engine's is a bug as well."""

@@ -13,7 +13,7 @@ from conformance.golden import Golden
 
 #: Prompts of the sequences beside the one in question, none as long as another.
 NEIGHBOURS = (9, 1, 5, 2, 13, 3, 7)
-LENGTH = 30  # of a neighbour, with its answer: so that it lives long
+LENGTH = 44  # of a neighbour, with its answer: so that it lives as long as the one in question
 
 
 @dataclass(frozen=True)
