@@ -182,7 +182,7 @@ WINDOWS: tuple[Mutant, ...] = (
         "families/gpt_oss.py",
         "common.with_windows(layer, windows)",
         "common.with_windows(layer, (*windows[1:], windows[0]))",
-        "attn.scores",
+        _SCORES,
     ),
     knob(
         "gpt_oss",
