@@ -50,6 +50,15 @@ MinP = Annotated[
 Seed = Annotated[int | None, typer.Option(help="Makes the draws repeatable.")]
 Text = Annotated[str | None, typer.Option(help="Encoded with the model's special tokens.")]
 Ids = Annotated[str | None, typer.Option(help="Token ids, such as 1,2,3.")]
+CacheKind = Annotated[
+    str, typer.Option(help="Where keys and values are kept: ring, contiguous or paged.")
+]
+CacheDtype = Annotated[
+    str | None, typer.Option(help="int8 keeps keys and values in less memory, not exactly.")
+]
+BatchInvariant = Annotated[
+    bool, typer.Option("--batch-invariant", help="The same bits, however tokens are cut and kept.")
+]
 Out = Annotated[Path, typer.Option(help="The .safetensors file to write.", show_default=False)]
 
 
@@ -90,13 +99,24 @@ def generate(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
     device: Device = "cpu",
     dtype: Dtype = "float32",
+    cache: CacheKind = "ring",
+    cache_dtype: CacheDtype = None,
+    batch_invariant: BatchInvariant = False,
 ) -> None:
     """Go on from a prompt, printing text as it comes."""
     text = _unicode(prompt)
     params = _params(max_tokens, temperature, top_k, top_p, min_p, seed, stop or ())
     from engine import Engine
 
-    engine = Engine.load(model, device=device, dtype=dtype, progress=True)
+    engine = Engine.load(
+        model,
+        device=device,
+        dtype=dtype,
+        progress=True,
+        cache=cache,
+        cache_dtype=cache_dtype,
+        batch_invariant=batch_invariant,
+    )
     messages = [{"role": "user", "content": text}]
     if chat:
         ids = engine.tokenizer.encode_chat(messages, parse_special=parse_special)
@@ -200,11 +220,16 @@ def logits(
     text: Text = None,
     ids: Ids = None,
     dtype: Dtype = "float32",
-    backend: Annotated[str, typer.Option(help="eager or sdpa.")] = "eager",
+    backend: Annotated[
+        str | None, typer.Option(help="eager, sdpa or tiled.", show_default="eager")
+    ] = None,
     chunk: Annotated[
         int | None, typer.Option(help="Feed the tokens in pieces of this length.")
     ] = None,
     device: Device = "cpu",
+    cache: CacheKind = "ring",
+    cache_dtype: CacheDtype = None,
+    batch_invariant: BatchInvariant = False,
 ) -> None:
     """Write the logits of every position: tensors "ids" [T] and "logits" [T, V], float32."""
     given = _text_or_ids(text, ids)
@@ -213,7 +238,16 @@ def logits(
 
     from engine import Engine
 
-    engine = Engine.load(model, device=device, dtype=dtype, backend=backend, progress=True)
+    engine = Engine.load(
+        model,
+        device=device,
+        dtype=dtype,
+        backend=backend or (None if batch_invariant else "eager"),
+        progress=True,
+        cache=cache,
+        cache_dtype=cache_dtype,
+        batch_invariant=batch_invariant,
+    )
     wanted = engine.tokenizer.encode(given) if isinstance(given, str) else given
     result = engine.logits(wanted, chunk=chunk)
     save_tensors({"ids": torch.tensor(wanted, dtype=torch.int64), "logits": result}, out)
@@ -237,6 +271,35 @@ def trace(
     engine = Engine.load(model, device=device, dtype=dtype, backend="eager", progress=True)
     wanted = engine.tokenizer.encode(given) if isinstance(given, str) else given
     save_tensors(engine.trace(wanted), out)
+
+
+@app.command()
+def memory(
+    model: Model,
+    tokens: Annotated[
+        int | None, typer.Option(help="Of each sequence.", show_default="all the model can read")
+    ] = None,
+    batch: Annotated[int, typer.Option(help="Sequences that are kept at once.")] = 1,
+    cache: CacheKind = "ring",
+    cache_dtype: CacheDtype = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    device: Device = "cpu",
+    dtype: Dtype = "float32",
+) -> None:
+    """Say what a model and its cache will take of the memory, and what is free."""
+    from engine.footprint import footprint
+    from engine.models import resolve
+
+    taken = footprint(
+        resolve(model, progress=True),
+        tokens,
+        batch,
+        cache=cache,
+        cache_dtype=cache_dtype,
+        dtype=dtype,
+        device=device,
+    )
+    print(json_text(taken.to_dict()) if as_json else taken)
 
 
 # -- what the commands share ---------------------------------------------------------------------

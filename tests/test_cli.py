@@ -151,13 +151,13 @@ def test_exceptions_become_a_status(
     assert err.count("\n") <= 1
 
 
-COMMANDS = "fetch generate chat tokenize detokenize logits trace check golden mutants"
+COMMANDS = "fetch generate chat tokenize detokenize logits trace memory check golden mutants"
 
 
 @pytest.mark.parametrize(
     ("module", "commands"),
     [
-        ("engine", "fetch generate chat tokenize detokenize logits trace"),
+        ("engine", "fetch generate chat tokenize detokenize logits trace memory"),
         ("conformance", COMMANDS),
     ],
 )
