@@ -35,7 +35,7 @@ CASES: tuple[Case, ...] = (
     Case(
         "mixtral-fused",
         "mixtral",
-        one_kv_head(intermediate_size=18, num_local_experts=4, num_experts_per_tok=2),
+        one_kv_head(intermediate_size=20, num_local_experts=4, num_experts_per_tok=2),
         seed=5,
         decode_tokens=4,
         fused=True,

@@ -44,7 +44,7 @@ def test_a_fault_made_by_hand_in_rope_is_named_with_its_place(checkout: Path) ->
     """What an engineer sees who edits rope.py and runs the check."""
     source = checkout / "engine" / "rope.py"
     text = source.read_text()
-    right, wrong = "positions.float()[:, None]", "(positions.float() * 1.001)[:, None]"
+    right, wrong = "positions.float()[..., None]", "(positions.float() * 1.001)[..., None]"
     assert text.count(right) == 1
     source.write_text(text.replace(right, wrong))
     result = check_a_copy(checkout, "--golden", "golden/llama-gqa", "--json", "-")
