@@ -20,7 +20,7 @@ def print_matrix(matrix: Matrix, console: Console) -> None:
     for row in (*matrix.rows, matrix.all):
         axis = row.axis if row.axis != before else ""
         counts = [len(row.outcomes), *map(row.count, Verdict)]
-        table.add_row(axis, row.value, *map(str, counts), share(row.worst))
+        table.add_row(axis, row.value, *map(str, counts), share(row.worst) if row.outcomes else "")
         before = row.axis
     console.print(table)
     said = "worst: the largest share of an allowance, where 1 is the limit"
