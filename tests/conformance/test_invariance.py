@@ -72,7 +72,8 @@ def test_no_cell_breaks_a_rule_and_every_rule_forbids_something(cells: Sequence[
 
 
 def test_the_same_cells_are_picked_every_time(cells: Sequence[Cell]) -> None:
-    assert covering(200) == cells
+    once = covering()
+    assert once == cells[: len(once)]
 
 
 def test_a_model_that_is_not_in_the_matrix_is_refused() -> None:
