@@ -33,8 +33,9 @@ from conformance.text import check_text
 from conformance.tokens import check_tokens
 from conformance.verdict import trial
 from engine.assets import KNOWN
+from engine.device import DTYPES, check_device, check_dtype
 from engine.errors import LockstepError, ModelFileError, RequestError
-from engine.generate.engine import DTYPES, Engine, check_device, check_dtype
+from engine.generate.engine import Engine
 from engine.models import resolve
 from engine.weights import open_checkpoint
 

@@ -23,8 +23,8 @@ from conformance.golden import Golden, is_golden
 from conformance.live import golden_of
 from conformance.report.words import choice, message
 from conformance.verdict import Trial, trial
+from engine.device import DTYPES, check_device, check_dtype
 from engine.errors import LockstepError, ModelFileError, RequestError
-from engine.generate.engine import DTYPES, check_device, check_dtype
 from engine.models import resolve
 
 KINDS = ("words", "logits", "operations", "cache")

@@ -21,8 +21,8 @@ from conformance.golden import Golden
 from conformance.lockstep import everywhere, nowhere, walk
 from conformance.tapped import Tapped
 from conformance.verdict import Culprit, Trial, shorten, trial
+from engine.device import DTYPES
 from engine.errors import LockstepError
-from engine.generate.engine import DTYPES
 
 
 def pack_operation(

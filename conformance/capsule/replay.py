@@ -21,8 +21,8 @@ from conformance.report import TextTrial
 from conformance.text import check_text
 from conformance.verdict import Trial, shorten, trial
 from engine.assets import KNOWN
+from engine.device import DTYPES
 from engine.errors import LockstepError, ModelFileError
-from engine.generate.engine import DTYPES
 from engine.models import cached, resolve
 
 FORMAT = 1

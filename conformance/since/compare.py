@@ -29,8 +29,8 @@ from conformance.process import ROOT, Say, run_module
 from conformance.since.recorder import Answers, Record, Run
 from conformance.since.revision import check_out
 from conformance.text import TextFinding
+from engine.device import DTYPES, check_device, check_dtype
 from engine.errors import LockstepError, RequestError
-from engine.generate.engine import DTYPES, check_device, check_dtype
 
 
 @dataclass(frozen=True)

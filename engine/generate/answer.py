@@ -12,7 +12,7 @@ from engine.tokenizer.stream import TokenStream
 
 @dataclass(frozen=True)
 class TokenLogprob:
-    """A generated token's log-probability under the model, and the most likely tokens' in order."""
+    """A token's log-probability under the model, and the most likely tokens' in order."""
 
     token_id: int
     logprob: float
@@ -24,17 +24,23 @@ class Piece:
     """One token's share of a streamed completion: the text it set free, which may be empty.
 
     `finish_reason` is None until the last piece: "stop" (an end token or stop string) or "length".
+    `index` says to which of n answers it belongs.
     """
 
     text: str
     token_ids: tuple[int, ...]
     finish_reason: str | None
     logprobs: tuple[TokenLogprob, ...] = ()
+    index: int = 0
 
 
 @dataclass(frozen=True)
 class Completion:
-    """A finished generation. `token_ids` holds the end token where there was one; `text` does not."""
+    """A finished generation. `token_ids` holds the end token where there was one; `text` does not.
+
+    `usage` is that of the whole request: the prompt's tokens once, and those of all n answers, of which
+    this is the one of `index`. `prompt_logprobs` begin with None, as nothing foretells the first token.
+    """
 
     text: str
     token_ids: list[int]
@@ -42,6 +48,8 @@ class Completion:
     finish_reason: str
     logprobs: list[TokenLogprob] | None = None
     usage: dict[str, int] = field(default_factory=dict)
+    prompt_logprobs: list[TokenLogprob | None] | None = None
+    index: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON document of `lockstep generate --json`."""

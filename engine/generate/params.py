@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Integral, Real
 from typing import Any
 
@@ -20,8 +20,10 @@ class SamplingParams:
     mass `top_p`, and the tokens at least `min_p` times as likely as the best; None leaves a cut
     out, and so do 0 and -1 for `top_k`. A `seed` makes the draw repeatable.
     `stop` strings are not part of the text unless `include_stop_str_in_output` asks for it;
-    `stop_token_ids` add to the model's own end tokens, which `ignore_eos` switches off. `logprobs` n records the chosen token's log-probability and the
-    n most likely ones', of the model's own distribution, before temperature and cuts.
+    `stop_token_ids` add to the model's own end tokens, which `ignore_eos` switches off.
+    `logprobs` n records the chosen token's log-probability and the n most likely ones', of the model's
+    own distribution, before temperature and cuts; `prompt_logprobs` n does so for the prompt's tokens.
+    `n` answers are drawn to one prompt; the one of index i has the seed of `branch(i)`.
     """
 
     max_tokens: int = 64
@@ -35,6 +37,8 @@ class SamplingParams:
     logprobs: int | None = None
     ignore_eos: bool = False
     include_stop_str_in_output: bool = False
+    n: int = 1
+    prompt_logprobs: int | None = None
 
     def __post_init__(self) -> None:
         stop = (self.stop,) if isinstance(self.stop, str) else _items("stop", self.stop)
@@ -59,10 +63,17 @@ class SamplingParams:
         if self.seed is not None:
             _integer("seed", self.seed, least=0)
             _require(self.seed < 2**63, f"seed must be below 2^63, got {self.seed!r:.60}")
-        if self.logprobs is not None:
-            _integer("logprobs", self.logprobs, least=0)
+        for name, count in (("logprobs", self.logprobs), ("prompt_logprobs", self.prompt_logprobs)):
+            if count is not None:
+                _integer(name, count, least=0)
+        _integer("n", self.n, least=1)
         _boolean("ignore_eos", self.ignore_eos)
         _boolean("include_stop_str_in_output", self.include_stop_str_in_output)
+
+    def branch(self, index: int) -> SamplingParams:
+        """What the answer of that index would be asked with alone: its seed is seed + index, modulo 2^63."""
+        seed = None if self.seed is None else (self.seed + index) % 2**63
+        return replace(self, n=1, seed=seed)
 
 
 def _require(condition: bool, message: str) -> None:

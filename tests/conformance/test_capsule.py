@@ -23,8 +23,8 @@ from conformance.engine_candidate import candidates
 from conformance.golden import REPOSITORY_GOLDENS, Golden, read_manifest, write_manifest
 from conformance.mutants.run import CATALOGUE, planted
 from conformance.verdict import Finding, Trial, trial
+from engine.device import DTYPES
 from engine.errors import LockstepError, ModelFileError, RequestError
-from engine.generate.engine import DTYPES
 
 ROOT = REPOSITORY_GOLDENS.parent
 GOLDEN = "llama-gqa"  # 27 tokens in 7 steps, 3 layers, 4 heads in 2 groups

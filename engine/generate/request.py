@@ -1,0 +1,121 @@
+"""One request: its tokens, how the next one is chosen, and what is said of it.
+
+Whatever is a request's own is here, so that its tokens depend on nothing else in a batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence, Set
+
+from torch import Tensor
+
+from engine.generate.answer import AnswerText, Completion, Piece, TokenLogprob
+from engine.generate.logprobs import token_logprob
+from engine.generate.params import SamplingParams
+from engine.generate.sample import Sampler
+
+
+class Request:
+    """A prompt on its way to an answer of at most `limit` tokens, which one of `ends` ends.
+
+    `tokens` are the prompt's and the answer's so far, `pieces` what was said of the answer's. `branches`
+    are the other answers to the same prompt, where it has several. `read_as` is the length that ropes
+    which follow it are to take, see Room; `arrival` is a scheduler's number for it.
+    """
+
+    def __init__(
+        self,
+        prompt: Sequence[int],
+        params: SamplingParams,
+        answer: AnswerText,
+        *,
+        limit: int,
+        ends: Set[int],
+        index: int = 0,
+    ) -> None:
+        self.prompt, self.params = list(prompt), params.branch(index)
+        self.limit, self.ends, self.index = limit, ends, index
+        self.tokens = list(prompt)
+        self.read_as = len(prompt)
+        self.arrival = 0
+        self.branches: Sequence[Request] = ()
+        self.pieces: list[Piece] = []
+        self.prompt_logprobs: list[TokenLogprob | None] = [None]
+        self._answer = answer
+        self._sampler = Sampler(self.params)
+
+    @property
+    def longest(self) -> int:
+        """How many tokens a cache must be able to hold: all but the last one, which is never read."""
+        return len(self.prompt) + self.limit - 1
+
+    @property
+    def wants_prompt_logprobs(self) -> bool:
+        """Whether logits of the prompt's tokens are still to be seen; branches have those of the first."""
+        asked = self.index == 0 and self.params.prompt_logprobs is not None
+        return asked and len(self.prompt_logprobs) < len(self.prompt)
+
+    @property
+    def done(self) -> bool:
+        return bool(self.pieces) and self.pieces[-1].finish_reason is not None
+
+    def choose(self, logits: Tensor) -> Piece:
+        """The next token, after logits [V] of the last one; LockstepError where they are not finite."""
+        token = self._sampler(logits)
+        entry = token_logprob(logits, token, self.params.logprobs)
+        self.tokens.append(token)
+        piece = self._piece(token, entry)
+        self.pieces.append(piece)
+        return piece
+
+    def _piece(self, token: int, entry: TokenLogprob | None) -> Piece:
+        answer = self._answer
+        ended = token in self.ends
+        text = "" if ended else answer.push(token)
+        final = ended or answer.stopped or len(self.pieces) == self.limit - 1
+        if final:
+            text += answer.finish()  # may complete a stop string
+        reason = "stop" if ended or answer.stopped else "length"
+        return Piece(
+            text,
+            (token,),
+            reason if final else None,
+            () if entry is None else (entry,),
+            self.index,
+        )
+
+    def see(self, first: int, logits: Tensor) -> None:
+        """Takes from logits [T, V] of the tokens from position `first` on what they foretold."""
+        for position, row in enumerate(logits, first + 1):
+            # A prompt that is computed once more foretells nothing new.
+            if position == len(self.prompt_logprobs) < len(self.prompt):
+                token = self.prompt[position]
+                entry = token_logprob(row, token, self.params.prompt_logprobs)
+                self.prompt_logprobs.append(entry)
+
+
+def completions(request: Request) -> list[Completion]:
+    """The answers to a request whose branches are all done, in the order of their indices."""
+    answers = [request, *request.branches]
+    n_prompt, n_completed = len(request.prompt), sum(len(answer.pieces) for answer in answers)
+    return [
+        Completion(
+            text="".join(piece.text for piece in answer.pieces),
+            token_ids=[t for piece in answer.pieces for t in piece.token_ids],
+            prompt_token_ids=list(answer.prompt),
+            finish_reason=answer.pieces[-1].finish_reason or "length",
+            logprobs=None
+            if answer.params.logprobs is None
+            else [entry for piece in answer.pieces for entry in piece.logprobs],
+            usage={
+                "prompt_tokens": n_prompt,
+                "completion_tokens": n_completed,
+                "total_tokens": n_prompt + n_completed,
+            },
+            prompt_logprobs=None
+            if request.params.prompt_logprobs is None
+            else list(request.prompt_logprobs),
+            index=answer.index,
+        )
+        for answer in answers
+    ]

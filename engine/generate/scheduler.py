@@ -1,0 +1,234 @@
+"""Continuous batching: requests come and go while one forward pass after another serves them all.
+
+A pass holds one token of every request that decodes, then as much of the waiting prompts as its budget
+leaves, in order of arrival. Who comes first is served first: nobody overtakes at the door, and where
+the cache runs out of room the request that came last gives its place back, to be computed anew later
+(Yu et al. 2022, Orca; Kwon et al. 2023, section 4.5).
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import count
+
+import torch
+from torch import Tensor
+
+from engine.cache import Cache, Part, Room
+from engine.decoder import Decoder
+from engine.errors import CacheFullError, LockstepError, RequestError
+from engine.generate.answer import Piece
+from engine.generate.request import Request
+
+STEP_TOKENS = 512  # of a forward pass: bounds the memory of activations, and how long decoders wait
+MAX_BATCH = 32  # requests that run at once
+
+#: What a step has to say of a request: its next piece, or the error that ended it.
+Said = Piece | LockstepError
+
+
+@dataclass
+class Counters:
+    """What a scheduler did: forward passes, tokens in them, requests that lost their place."""
+
+    steps: int = 0
+    tokens: int = 0
+    preempted: int = 0
+
+
+class Scheduler:
+    """Serves requests from one cache, up to `step_tokens` tokens a pass and `max_batch` requests at once.
+
+    It knows no threads and no clock: whoever calls `step` drives it.
+    """
+
+    def __init__(
+        self,
+        decoder: Decoder,
+        cache: Cache,
+        step_tokens: int = STEP_TOKENS,
+        max_batch: int = MAX_BATCH,
+    ) -> None:
+        self.decoder, self.cache = decoder, cache
+        self.step_tokens = step_tokens
+        # With a token for each of those that run, none of them has to wait for a pass of its own.
+        self.max_batch = min(max_batch, step_tokens)
+        self.running: dict[Request, Room] = {}
+        self.waiting: list[Request] = []  # in order of arrival
+        self.counters = Counters()
+        self._arrivals = count()
+
+    @property
+    def idle(self) -> bool:
+        return not self.waiting and not self.running
+
+    def submit(self, request: Request) -> None:
+        """Takes a request in; RequestError where it could not be served even alone."""
+        if request.longest > self.cache.capacity:
+            raise RequestError(
+                f"the prompt and its answer may have {request.longest} tokens, and the KV cache has "
+                f"room for {self.cache.capacity}: ask for fewer tokens"
+            )
+        for one in (request, *request.branches):
+            one.arrival = next(self._arrivals)
+        self.waiting.append(request)
+
+    def cancel(self, request: Request) -> None:
+        """Forgets a request and its branches, whatever has become of them."""
+        for one in (request, *request.branches):
+            self._forget(one)
+
+    @torch.inference_mode()
+    def step(self) -> list[tuple[Request, Said]]:
+        """One forward pass, and what it gives: pieces of requests, or the errors that end them."""
+        try:
+            shares = self._shares()
+        except CacheFullError as error:  # though it is the only one here
+            request = next(iter(self.running or self.waiting))
+            self._forget(request)
+            return [(request, error)]
+        if not shares:
+            return []
+        parts = [part for _, part in shares]
+        ids = [
+            token
+            for request, part in shares
+            for token in request.tokens[part.room.length : part.room.length + part.n]
+        ]
+        whole = any(request.wants_prompt_logprobs for request, _ in shares)
+        batch = torch.tensor([ids], device=self.cache.device)
+        logits = self.decoder(batch, self.cache, parts, last_only=not whole)[0]
+        self.counters.steps += 1
+        self.counters.tokens += len(ids)
+        rows = logits.split([part.n if whole else 1 for part in parts])
+        return [
+            said
+            for (request, part), of_part in zip(shares, rows, strict=True)
+            for said in self._advance(request, part, of_part)
+        ]
+
+    # -- what a pass holds -------------------------------------------------------------------------
+
+    def _shares(self) -> list[tuple[Request, Part]]:
+        """Who gets how many tokens in the next pass; the cache has room for all of them."""
+        while True:
+            shares = self._of_running()
+            try:
+                self.cache.reserve([part for _, part in shares])
+            except CacheFullError:
+                if len(self.running) == 1:
+                    raise
+                self._put_back(max(self.running, key=_arrival))
+                self.counters.preempted += 1
+            else:
+                left = self.step_tokens - sum(part.n for _, part in shares)
+                return [*shares, *self._admitted(left)]
+
+    def _of_running(self) -> list[tuple[Request, Part]]:
+        """The next token of everyone who decodes, then of the prompts that were begun, the eldest first."""
+        pending = {
+            request: len(request.tokens) - room.length for request, room in self.running.items()
+        }
+        # Rows that lie side by side are read as one.
+        decoding = sorted(
+            (request for request, n in pending.items() if n == 1),
+            key=lambda request: self.running[request].row,
+        )
+        prompts = sorted((request for request, n in pending.items() if n > 1), key=_arrival)
+        shares, left = [], self.step_tokens
+        for request in (*decoding, *prompts):
+            if n := min(pending[request], left):
+                shares.append((request, Part(self.running[request], n)))
+                left -= n
+        return shares
+
+    def _admitted(self, left: int) -> Iterator[tuple[Request, Part]]:
+        """Those who can begin now, with what is left of the budget; CacheFullError where nobody runs."""
+        while self.waiting and left and len(self.running) < self.max_batch:
+            request = self.waiting[0]
+            reuse = not request.wants_prompt_logprobs
+            try:
+                room = self.cache.admit(request.tokens, request.read_as, reuse)
+            except CacheFullError:
+                if not self.running:
+                    raise
+                return
+            self.running[self.waiting.pop(0)] = room
+            n = min(len(request.tokens) - room.length, left)
+            left -= n
+            yield request, Part(room, n)
+
+    # -- what comes of it --------------------------------------------------------------------------
+
+    def _advance(
+        self, request: Request, part: Part, logits: Tensor
+    ) -> Iterator[tuple[Request, Said]]:
+        """After a pass that gave these logits [T, V], of all of its part's tokens or of the last one."""
+        room = part.room
+        self.cache.learn(room, request.tokens)
+        if request.wants_prompt_logprobs:
+            request.see(room.length - part.n, logits)
+        if room.length < len(request.tokens):
+            return
+        for one in (request, *self._forked(request, room)):
+            try:
+                piece = one.choose(logits[-1])
+            except LockstepError as error:
+                self._forget(one)
+                yield one, error
+            else:
+                self._settle(one)
+                yield one, piece
+
+    def _forked(self, request: Request, room: Room) -> Iterator[Request]:
+        """The branches that go on from here, where the prompt has just been read.
+
+        Those for whom there is no room now wait, and read it themselves.
+        """
+        if request.pieces:
+            return
+        for branch in request.branches:
+            twin = self._twin(room)
+            if twin is None:
+                self._wait(branch)
+            else:
+                self.running[branch] = twin
+                yield branch
+
+    def _twin(self, room: Room) -> Room | None:
+        if len(self.running) == self.max_batch:
+            return None
+        try:
+            return self.cache.fork(room)
+        except CacheFullError:
+            return None
+
+    def _settle(self, request: Request) -> None:
+        """After a token was chosen: is it done, or are all of its keys stale from here on?"""
+        if request.done:
+            self._forget(request)
+        elif len(request.tokens) - 1 in self.decoder.spec.turning_points:
+            request.read_as = len(request.tokens)
+            self._put_back(request)
+
+    # -- who is where ------------------------------------------------------------------------------
+
+    def _wait(self, request: Request) -> None:
+        insort(self.waiting, request, key=_arrival)
+
+    def _put_back(self, request: Request) -> None:
+        """Its tokens are kept, and computed anew when there is room."""
+        self.cache.close(self.running.pop(request))
+        self._wait(request)
+
+    def _forget(self, request: Request) -> None:
+        if request in self.running:
+            self.cache.close(self.running.pop(request))
+        elif request in self.waiting:
+            self.waiting.remove(request)
+
+
+def _arrival(request: Request) -> int:
+    return request.arrival
