@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from safetensors.torch import load_file
@@ -21,8 +21,9 @@ from torch import Tensor
 
 from conformance.decision_cases import settled, write_model
 from conformance.envelope import K, half_step
+from conformance.scripted import Scripted
 from conformance.text import TextFinding
-from engine.cache import ContiguousCache
+from engine.decoder import Decoder
 from engine.generate import Completion, Engine, Piece, SamplingParams
 from engine.generate import sample as sampling
 from engine.generate.sample import Sampler
@@ -243,27 +244,17 @@ def _repeats(logits: Tensor, settings: Mapping[str, Any]) -> str:
 # -- stopping --------------------------------------------------------------------------------------
 
 
-class _Fed(Engine):
-    """The engine's own loop on the reference's logits [steps, V], whatever tokens it chooses."""
-
-    logits_of_steps: Tensor
-
-    def prefill(self, ids: Sequence[int], cache: ContiguousCache) -> Tensor:
-        self._steps: Iterator[Tensor] = iter(self.logits_of_steps.unbind())
-        return next(self._steps)
-
-    def decode(self, token: int, cache: ContiguousCache) -> Tensor:
-        return next(self._steps)
-
-
 def _fed(
     tensors: Mapping[str, Tensor], folder: Path, models: Path, files: Mapping[str, Any]
-) -> _Fed:
-    """The golden's model with these files, in a folder of its own below `models`."""
+) -> Engine:
+    """The golden's model with these files, in a folder of its own below `models`.
+
+    Its loop gets the reference's logits, whatever tokens it chooses.
+    """
     path = Path(tempfile.mkdtemp(dir=models))
     write_model(folder, path, files)
-    engine = _Fed.load(path)
-    engine.logits_of_steps = tensors["logits"]
+    engine = Engine.load(path)
+    engine.decoder = cast("Decoder", Scripted(engine, tensors["logits"]))
     return engine
 
 

@@ -85,11 +85,11 @@ class EngineCandidate(Candidate):
     def encode(self, text: str) -> list[int]:
         return self.engine.tokenizer.encode(text)
 
-    def greedy(self, ids: list[int], max_tokens: int) -> list[int]:
+    def greedy(self, ids: list[int], max_tokens: int) -> list[int] | None:
         params = SamplingParams(max_tokens=max_tokens, ignore_eos=True)
         return self.engine.generate(ids, params).token_ids
 
-    def text(self, prompt: str, max_tokens: int) -> str:
+    def text(self, prompt: str, max_tokens: int) -> str | None:
         return self.engine.generate(prompt, SamplingParams(max_tokens=max_tokens)).text
 
 

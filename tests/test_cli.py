@@ -151,7 +151,9 @@ def test_exceptions_become_a_status(
     assert err.count("\n") <= 1
 
 
-COMMANDS = "fetch generate chat tokenize detokenize logits trace memory check golden mutants invariance"
+COMMANDS = (
+    "fetch generate chat tokenize detokenize logits trace memory check golden mutants invariance"
+)
 
 
 @pytest.mark.parametrize(

@@ -104,13 +104,4 @@ CACHE: tuple[Mutant, ...] = (
         'store.write(place, group.of(tokens) if store is self.stores["k"] else tokens.flip(1))',
         "cache.v",
     ),
-    fault(
-        "cache-of-the-last-request",
-        "serves the next request from a cache that still holds the last one",
-        "mudler/LocalAI#6747",
-        "generate/engine.py",
-        "cache = self.new_cache(len(ids) + n_max)",
-        'cache = self.__dict__.setdefault("_kept", self.new_cache(4 * (len(ids) + n_max)))',
-        "generate",
-    ),
 )

@@ -4,14 +4,27 @@ from __future__ import annotations
 
 from conformance.mutants.mutant import Mutant, fault
 
+_FORWARD = "self.decoder(batch, self.cache, parts, last_only=not whole)"
+
+
+def _alone(when: str) -> str:
+    """A pass of one request that sees nothing of the passes before, for those `when` says so."""
+    return (
+        f"(setattr(parts[0].room, 'length', parts[0].room.length + len(ids)), "
+        "self.decoder(batch, type(self.cache)(self.decoder.spec, len(ids), longest_pass=len(ids)), "
+        f"last_only=True))[1] if {when} else {_FORWARD}"
+    )
+
+
 LOOP: tuple[Mutant, ...] = (
     fault(
         "decode-feeds-the-prompt",
         "feeds the prompt's last token instead of the one just chosen",
         "huggingface/transformers#43082",
-        "generate/engine.py",
-        "logits = self.decode(token, cache)",
-        "logits = self.decode(ids[-1], cache)",
+        "generate/scheduler.py",
+        "request.tokens[part.room.length : part.room.length + part.n]",
+        "(request.tokens[part.room.length : part.room.length + part.n] "
+        "if part.room.length < len(request.prompt) else request.prompt[-1:])",
         "generate",
     ),
     fault(
@@ -36,9 +49,9 @@ LOOP: tuple[Mutant, ...] = (
         "prompt-cut-to-its-head",
         "feeds the first chunk of a long prompt and no other",
         "JustVugg/colibri#506",
-        "generate/engine.py",
-        "for chunk in batch.split(PREFILL_CHUNK, dim=1):",
-        "for chunk in batch[:, :PREFILL_CHUNK].split(PREFILL_CHUNK, dim=1):",
+        "generate/request.py",
+        "self.tokens = list(prompt)",
+        "self.tokens = list(prompt)[:512]",
         "generate",
         family="long",
     ),
@@ -46,9 +59,9 @@ LOOP: tuple[Mutant, ...] = (
         "prompt-cut-to-its-tail",
         "feeds the last chunk of a long prompt and no other",
         "sgl-project/sglang#3910",
-        "generate/engine.py",
-        "for chunk in batch.split(PREFILL_CHUNK, dim=1):",
-        "for chunk in batch.split(PREFILL_CHUNK, dim=1)[-1:]:",
+        "generate/request.py",
+        "self.tokens = list(prompt)",
+        "self.tokens = list(prompt)[-(len(prompt) % 512) :]",
         "generate",
         family="long",
     ),
@@ -56,9 +69,9 @@ LOOP: tuple[Mutant, ...] = (
         "chunk-in-a-cache-of-its-own",
         "gives every chunk of a long prompt an empty cache",
         "huggingface/transformers#43082",
-        "generate/engine.py",
-        "self.decoder(chunk, cache, last_only=True",
-        "self.decoder(chunk, self.new_cache(len(ids)), last_only=True",
+        "generate/scheduler.py",
+        _FORWARD,
+        _alone("len(ids) > 1 and parts[0].room.length"),
         "generate",
         family="long",
     ),
@@ -66,19 +79,19 @@ LOOP: tuple[Mutant, ...] = (
         "decode-without-the-past",
         "decodes every token against an empty cache",
         "mlx-node/mlx-node#33",
-        "generate/engine.py",
-        "logits: Tensor = self.decoder(torch.tensor([[token]], device=self.device), cache)",
-        "logits: Tensor = self.decoder(\n"
-        "            torch.tensor([[token]], device=self.device), self.new_cache(1)\n        )",
+        "generate/scheduler.py",
+        _FORWARD,
+        _alone("len(ids) == 1"),
         "generate",
     ),
     fault(
         "last-token-from-old-logits",
         "stops decoding one step too early and chooses the last token twice",
         "ggml-org/llama.cpp#7198",
-        "generate/engine.py",
-        "if n + 1 < n_max:",
-        "if n + 2 < n_max:",
+        "generate/request.py",
+        "token = self._sampler(logits)",
+        "old = len(self.pieces) == self.limit - 1 > 0; "
+        "logits, self.old = self.old if old else logits, logits; token = self._sampler(logits)",
         "generate",
         cases="llama-gqa",  # whose answer has no token twice
     ),
@@ -86,19 +99,18 @@ LOOP: tuple[Mutant, ...] = (
         "one-token-short",
         "gives one token less than was asked for",
         "pegainfer-project/pegainfer#238",
-        "generate/engine.py",
-        "last = self._room(ids, params) - 1",
-        "last = self._room(ids, params) - 2",
+        "generate/request.py",
+        "len(self.pieces) == self.limit - 1",
+        "len(self.pieces) >= self.limit - 2",
         "generate",
     ),
     fault(
         "first-token-fed-twice",
-        "feeds the prompt's last token again before the first step",
+        "loses the prompt's first token and feeds its last one twice",
         "GeeeekExplorer/nano-vllm#213",
-        "generate/engine.py",
-        "seen = list(ids)\n        logits = self.prefill(seen, cache)\n",
-        "seen = list(ids)\n        self.prefill(seen, cache)\n"
-        "        logits = self.decode(ids[-1], cache)\n",
+        "generate/request.py",
+        "self.tokens = list(prompt)",
+        "self.tokens = [*prompt[1:], prompt[-1]]",
         "generate",
     ),
 )

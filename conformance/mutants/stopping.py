@@ -6,34 +6,22 @@ from conformance.mutants.mutant import decision
 from conformance.mutants.sampling import OPENAI
 
 _ENGINE, _ANSWER = "generate/engine.py", "generate/answer.py"
+_REQUEST, _PROMPTS, _LOGPROB = (
+    "generate/request.py",
+    "generate/prompts.py",
+    "generate/logprobs.py",
+)
 
 _ENDS = """\
         ends = frozenset(params.stop_token_ids)
         if not params.ignore_eos:
             ends |= self.eos_ids
 """
-_STEP = """\
-            token = sampler(logits)
-            yield token, _logprob(logits, token, params.logprobs)
-            seen.append(token)
-            if n + 1 < n_max:
-                if len(seen) - 1 in self.spec.turning_points:
-                    cache.clear()
-                    logits = self.prefill(seen, cache)
-                else:
-                    logits = self.decode(token, cache)
-"""
-_LATE_STEP = """\
-            token = sampler(logits)
-            seen.append(token)
-            if n + 1 < n_max:
-                if len(seen) - 1 in self.spec.turning_points:
-                    cache.clear()
-                    logits = self.prefill(seen, cache)
-                else:
-                    logits = self.decode(token, cache)
-            yield token, _logprob(logits, token, params.logprobs)
-"""
+_STEP = "entry = token_logprob(logits, token, self.params.logprobs)"
+_LATE_STEP = (
+    'entry = token_logprob(getattr(self, "old", logits), token, self.params.logprobs); '
+    "self.old = logits"
+)
 
 _ALL_ENDS = "vllm-project/vllm#4182"
 _REASONS = "lmstudio-ai/lmstudio-bug-tracker#2335"
@@ -45,7 +33,7 @@ _ENDINGS = (
         "eos-first-only",
         "takes the first of a list of end tokens",
         _ALL_ENDS,
-        _ENGINE,
+        _PROMPTS,
         "else value if isinstance(value, list)",
         "else value[:1] if isinstance(value, list)",
         "stopping.eos",
@@ -54,7 +42,7 @@ _ENDINGS = (
         "eos-last-only",
         "takes the last of a list of end tokens",
         _ALL_ENDS,
-        _ENGINE,
+        _PROMPTS,
         "else value if isinstance(value, list)",
         "else value[-1:] if isinstance(value, list)",
         "stopping.eos",
@@ -64,8 +52,8 @@ _ENDINGS = (
         "does not read the generation config",
         _ALL_ENDS,
         _ENGINE,
-        "_end_ids(checkpoint.generation_config or {},",
-        "_end_ids({},",
+        "end_ids(checkpoint.generation_config or {},",
+        "end_ids({},",
         "stopping.eos",
     ),
     decision(
@@ -73,8 +61,8 @@ _ENDINGS = (
         "reads config.json only where the generation config names no end token",
         _ALL_ENDS,
         _ENGINE,
-        "ids |= _end_ids(config,",
-        "ids = ids or _end_ids(config,",
+        "ids |= end_ids(config,",
+        "ids = ids or end_ids(config,",
         "stopping.eos",
     ),
     decision(
@@ -99,7 +87,7 @@ _ENDINGS = (
         "end-token-shown",
         "shows the text of the token that ended the answer",
         _ALL_ENDS,
-        _ENGINE,
+        _REQUEST,
         'text = "" if ended else answer.push(token)',
         "text = answer.push(token)",
         "stopping.eos stopping.stop_ids",
@@ -108,9 +96,9 @@ _ENDINGS = (
         "stop-id-shown",
         "hides the model's own end tokens alone",
         "oobabooga/textgen#5885",
-        _ENGINE,
+        _REQUEST,
         'text = "" if ended else answer.push(token)',
-        'text = "" if ended and token in self.eos_ids else answer.push(token)',
+        'text = "" if ended and token not in self.params.stop_token_ids else answer.push(token)',
         "stopping.stop_ids",
     ),
     decision(
@@ -154,9 +142,9 @@ _ENDINGS = (
         "stop-string-not-ending",
         "hides what follows a stop string, and goes on computing it",
         "SharpAI/SwiftLM#126",
-        _ENGINE,
-        "final = ended or answer.stopped or n == last",
-        "final = ended or n == last",
+        _REQUEST,
+        "final = ended or answer.stopped or len(self.pieces) == self.limit - 1",
+        "final = ended or len(self.pieces) == self.limit - 1",
         "stopping.stop_text",
     ),
     decision(
@@ -208,16 +196,16 @@ _ENDINGS = (
         "reason-of-the-last-token",
         "says length where the end token is the last one allowed",
         _REASONS,
-        _ENGINE,
+        _REQUEST,
         'reason = "stop" if ended or answer.stopped else "length"',
-        'reason = "length" if n == last else "stop"',
+        'reason = "length" if len(self.pieces) == self.limit - 1 else "stop"',
         "stopping.reason",
     ),
     decision(
         "reason-of-stop-strings",
         "says length after a stop string",
         "ggml-org/llama.cpp#7198",
-        _ENGINE,
+        _REQUEST,
         'reason = "stop" if ended or answer.stopped else "length"',
         'reason = "stop" if ended else "length"',
         "stopping.reason",
@@ -227,26 +215,27 @@ _ENDINGS = (
         "gives a reason before the last piece",
         OPENAI,
         _ENGINE,
-        "reason if final else None",
-        "reason",
+        "                    yield said\n",
+        "                    reason = said.finish_reason or 'length'\n"
+        "                    yield Piece(said.text, said.token_ids, reason, said.logprobs)\n",
         "stopping.reason",
     ),
     decision(
         "usage-without-end-token",
         "does not count the last token",
         _REASONS,
-        _ENGINE,
-        '"completion_tokens": len(token_ids),',
-        '"completion_tokens": len(token_ids) - 1,',
+        _REQUEST,
+        '"completion_tokens": n_completed,',
+        '"completion_tokens": n_completed - 1,',
         "stopping.usage",
     ),
     decision(
         "usage-total-without-prompt",
         "leaves the prompt out of the total",
         "pegainfer-project/pegainfer#238",
-        _ENGINE,
-        '"total_tokens": len(ids) + len(token_ids),',
-        '"total_tokens": len(token_ids),',
+        _REQUEST,
+        '"total_tokens": n_prompt + n_completed,',
+        '"total_tokens": n_completed,',
         "stopping.usage",
     ),
 )
@@ -254,9 +243,9 @@ _ENDINGS = (
 _LOGPROBS = (
     decision(
         "logprob-one-step-late",
-        "looks a token up in the logits that come after it",
+        "looks a token up in the logits of the step before",
         _OWN_LOGPROBS,
-        _ENGINE,
+        _REQUEST,
         _STEP,
         _LATE_STEP,
         "logprobs",
@@ -265,7 +254,7 @@ _LOGPROBS = (
         "logprob-of-the-neighbour",
         "gives the log-probability of the id before",
         _OWN_LOGPROBS,
-        _ENGINE,
+        _LOGPROB,
         "float(logprobs[token])",
         "float(logprobs[token - 1])",
         "logprobs",
@@ -274,7 +263,7 @@ _LOGPROBS = (
         "logprob-of-the-best",
         "gives the best token's log-probability for the one that was drawn",
         "theroyallab/tabbyAPI#141",
-        _ENGINE,
+        _LOGPROB,
         "float(logprobs[token])",
         "float(logprobs.max())",
         "logprobs",
@@ -283,16 +272,16 @@ _LOGPROBS = (
         "logprobs-after-temperature",
         "gives log-probabilities of the distribution that was drawn from",
         "vllm-project/vllm#47815",
-        _ENGINE,
-        "_logprob(logits, token, params.logprobs)",
-        "_logprob(logits / (params.temperature or 1), token, params.logprobs)",
+        _REQUEST,
+        "token_logprob(logits, token, self.params.logprobs)",
+        "token_logprob(logits / (self.params.temperature or 1), token, self.params.logprobs)",
         "logprobs",
     ),
     decision(
         "logprobs-not-normalised",
         "gives logits for log-probabilities",
         "togethercomputer/openapi#5",
-        _ENGINE,
+        _LOGPROB,
         "logits.float().log_softmax(-1)",
         "logits.float()",
         "logprobs",
@@ -301,7 +290,7 @@ _LOGPROBS = (
         "logprobs-in-half",
         "normalises in float16",
         _OWN_LOGPROBS,
-        _ENGINE,
+        _LOGPROB,
         "logits.float().log_softmax(-1)",
         "logits.half().float().log_softmax(-1)",
         "logprobs",
@@ -310,16 +299,16 @@ _LOGPROBS = (
         "logprobs-one-more",
         "gives one token more than asked for",
         OPENAI,
-        _ENGINE,
-        "_top(logprobs, min(n, len(logprobs)))",
-        "_top(logprobs, min(n + 1, len(logprobs)))",
+        _LOGPROB,
+        "top(logprobs, min(n, len(logprobs)))",
+        "top(logprobs, min(n + 1, len(logprobs)))",
         "logprobs",
     ),
     decision(
         "logprobs-worst-first",
         "gives the best tokens with the least likely first",
         OPENAI,
-        _ENGINE,
+        _LOGPROB,
         "sort(descending=True, stable=True)",
         "sort(stable=True)",
         "logprobs",

@@ -315,9 +315,10 @@ class Engine:
         if not all(lengths):
             raise RequestError("a prompt of the batch has no tokens; give each at least one")
         cache = self.new_cache(max(lengths), len(ids))
-        parts = [Part(cache.admit(row[m].tolist(), n), n) for row, m, n in zip(ids, real, lengths)]
+        rows = zip(ids, real, lengths, strict=True)
+        parts = [Part(cache.admit(row[mask].tolist(), n), n) for row, mask, n in rows]
         packed = self.decoder(ids.to(self.device)[real][None], cache, parts)[0]
-        logits = packed.new_zeros(*real.shape, packed.shape[-1])
+        logits: Tensor = packed.new_zeros(*real.shape, packed.shape[-1])
         logits[real] = packed
         return logits
 

@@ -81,11 +81,11 @@ def test_c06_an_earlier_request_changes_nothing(tmp_path: Path) -> None:
     a, b = [*tiny.CASE_IDS, 1, 2, 3, 4], [*tiny.CASE_IDS[:3], 9, 9, 9, 9, 9]
     params = SamplingParams(max_tokens=20, logprobs=3)
     fresh_a, fresh_b = (Engine.load(folder).generate(prompt, params) for prompt in (a, b))
-    assert used.generate([a, b, a], params) == [fresh_a, fresh_b, fresh_a]
+    assert [used.generate(prompt, params) for prompt in (a, b, a)] == [fresh_a, fresh_b, fresh_a]
     abandoned = used.stream(a, params)
     next(abandoned)
     del abandoned
-    assert used.generate([b, a], params) == [fresh_b, fresh_a]
+    assert [used.generate(prompt, params) for prompt in (b, a)] == [fresh_b, fresh_a]
 
 
 # -- C09 and H05: the end of the context -----------------------------------------------------------

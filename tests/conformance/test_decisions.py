@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 import engine.generate.engine as loop
+import engine.generate.request as asked
 from conformance.check import run_check
 from conformance.decision_cases import (
     DRAWS,
@@ -31,6 +32,7 @@ from engine.errors import LockstepError, ModelFileError
 from engine.generate import Completion, SamplingParams, sample
 from engine.generate.answer import AnswerText
 from engine.generate.engine import Engine
+from engine.generate.request import Request
 from engine.tokenizer.stream import TokenStream
 
 GOLDEN = REPOSITORY_GOLDENS / NAME
@@ -130,27 +132,27 @@ def _specials_shown(patch: Patch) -> None:
 
 
 def _one_token_more(patch: Patch) -> None:
-    right = Engine._room
+    right = Engine._limit
 
-    def room(self: Engine, ids: Any, params: SamplingParams) -> int:
+    def limit(self: Engine, ids: Any, params: SamplingParams) -> int:
         more = dataclasses.replace(params, max_tokens=params.max_tokens + 1)
         return right(self, ids, more)
 
-    patch.setattr(Engine, "_room", room)
+    patch.setattr(Engine, "_limit", limit)
 
 
 def _first_end_only(patch: Patch) -> None:
-    right = loop._end_ids
-    patch.setattr(loop, "_end_ids", lambda *given: frozenset(sorted(right(*given))[:1]))
+    right = loop.end_ids
+    patch.setattr(loop, "end_ids", lambda *given: frozenset(sorted(right(*given))[:1]))
 
 
 def _stop_ids_forgotten(patch: Patch) -> None:
-    right = Engine._pieces
+    right = Engine.request
 
-    def pieces(self: Engine, ids: Any, params: SamplingParams, answer: AnswerText) -> Any:
-        return right(self, ids, dataclasses.replace(params, stop_token_ids=()), answer)
+    def request(self: Engine, prompt: Any, params: SamplingParams, special: bool = False) -> Any:
+        return right(self, prompt, dataclasses.replace(params, stop_token_ids=()), special)
 
-    patch.setattr(Engine, "_pieces", pieces)
+    patch.setattr(Engine, "request", request)
 
 
 def _held_text_lost(patch: Patch) -> None:
@@ -158,13 +160,12 @@ def _held_text_lost(patch: Patch) -> None:
 
 
 def _completion(patch: Patch, change: Callable[[Completion], dict[str, Any]]) -> None:
-    right = Engine._complete
+    right = loop.completions
 
-    def complete(self: Engine, ids: list[int], params: SamplingParams) -> Completion:
-        done = right(self, ids, params)
-        return dataclasses.replace(done, **change(done))
+    def completions(request: Request) -> list[Completion]:
+        return [dataclasses.replace(done, **change(done)) for done in right(request)]
 
-    patch.setattr(Engine, "_complete", complete)
+    patch.setattr(loop, "completions", completions)
 
 
 def _always_stops(patch: Patch) -> None:
@@ -176,13 +177,13 @@ def _counts_the_prompt_alone(patch: Patch) -> None:
 
 
 def _neighbours_logprob(patch: Patch) -> None:
-    right = loop._logprob
+    right = asked.token_logprob
 
     def entry(logits: Tensor, token: int, n: int | None) -> Any:
         found = right(logits, token, n)
         return found and dataclasses.replace(found, logprob=right(logits, token - 1, n).logprob)  # type: ignore[union-attr]
 
-    patch.setattr(loop, "_logprob", entry)
+    patch.setattr(asked, "token_logprob", entry)
 
 
 TWINS: dict[str, Callable[[Patch], None]] = {

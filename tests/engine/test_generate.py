@@ -11,11 +11,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-import engine.generate.engine as loop
 from conformance.golden import REPOSITORY_GOLDENS
 from conformance.strategies import ids
 from engine import Engine, SamplingParams
 from engine.errors import LockstepError, ModelFileError, RequestError
+from engine.generate.logprobs import top
 from tests.engine import tiny
 
 PROMPT = [3, 7, 11, 2, 9]
@@ -55,7 +55,7 @@ def test_a_prompt_longer_than_a_prefill_chunk(
     silent: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     want = silent.generate(tiny.CASE_IDS, SamplingParams(max_tokens=5)).token_ids
-    monkeypatch.setattr(loop, "PREFILL_CHUNK", 7)
+    monkeypatch.setattr(silent, "step_tokens", 7)
     assert silent.generate(tiny.CASE_IDS, SamplingParams(max_tokens=5)).token_ids == want
 
 
@@ -80,7 +80,7 @@ def test_a_step_computes_one_position(silent: Engine) -> None:
     handle = silent.decoder.embed.register_forward_hook(
         lambda module, args, value: sizes.append(tuple(value.shape[:2]))
     )
-    tokens = list(silent.tokens(PROMPT, SamplingParams(max_tokens=4)))
+    tokens = list(silent.stream(PROMPT, SamplingParams(max_tokens=4)))
     handle.remove()
     assert len(tokens) == 4
     assert sizes == [(1, 5), (1, 1), (1, 1), (1, 1)], "and nothing is computed after the last token"
@@ -126,6 +126,8 @@ def test_the_document_is_plain_json(engine: Engine) -> None:
         "finish_reason",
         "logprobs",
         "usage",
+        "prompt_logprobs",
+        "index",
     ]
     assert list(document["logprobs"][0]) == ["token_id", "logprob", "top"]
 
@@ -220,8 +222,8 @@ def test_none_are_recorded_unless_asked_for(silent: Engine) -> None:
 def test_the_top_list_takes_the_lower_ids_of_equal_tokens(row: list[float], n: int) -> None:
     """As greedy choice does: otherwise the first of the list is not the token that was chosen."""
     n = min(n, len(row))
-    top = loop._top(torch.tensor(row), n)
-    assert [t for t, _ in top] == sorted(range(len(row)), key=lambda i: (-row[i], i))[:n]
+    found = top(torch.tensor(row), n)
+    assert [t for t, _ in found] == sorted(range(len(row)), key=lambda i: (-row[i], i))[:n]
 
 
 # -- what is refused, before anything is computed --------------------------------------------------

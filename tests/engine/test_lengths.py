@@ -9,7 +9,6 @@ import pytest
 import torch
 from torch import Tensor
 
-import engine.generate.engine as loop
 from engine import Engine, SamplingParams
 from engine.probe import attached
 from engine.rope import Rotate, frequencies, table
@@ -53,7 +52,7 @@ def test_a_prompt_in_chunks_is_the_prompt(
     engine, ids = engines[rope], IDS[:length]
     whole = engine.logits(ids)
     assert (engine.logits(ids, chunk) - whole).abs().max() < 1e-4
-    monkeypatch.setattr(loop, "PREFILL_CHUNK", chunk)
+    monkeypatch.setattr(engine, "step_tokens", chunk)
     with torch.inference_mode():
         last = engine.prefill(ids, engine.new_cache(length))
     assert (last - whole[-1]).abs().max() < 1e-4

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from conformance.scripted import Scripted
 from conformance.strategies import texts
 from engine import Engine, SamplingParams
 from engine.generate import Completion, Piece
@@ -24,10 +25,8 @@ from tests.tokenizer.stream_families import FAMILIES
 def script(monkeypatch: pytest.MonkeyPatch, engine: Engine, answer: Sequence[int]) -> None:
     """Makes the model say `answer`, whatever it is asked; the rest of the loop stays as it is."""
 
-    def tokens(ids: Sequence[int], params: SamplingParams) -> Iterator[tuple[int, None]]:
-        return ((token, None) for token in answer[: params.max_tokens])
-
-    monkeypatch.setattr(engine, "tokens", tokens)
+    logits = torch.nn.functional.one_hot(torch.tensor(answer), engine.spec.vocab_size).float()
+    monkeypatch.setattr(engine, "decoder", Scripted(engine, logits))
 
 
 def joined(pieces: Sequence[Piece]) -> tuple[str, list[int], str | None, list[Any]]:
@@ -79,7 +78,7 @@ def test_any_text_with_any_stop_strings_ends_where_the_first_is_complete(
         script(patch, engine, answer)
         params = SamplingParams(max_tokens=len(answer), stop=stop, ignore_eos=True)
         # As long as the answer may be, it fits into the context of the scripted model.
-        patch.setattr(engine, "_room", lambda ids, params: params.max_tokens)
+        patch.setattr(engine, "_limit", lambda ids, params: params.max_tokens)
         got, ids, reason, _ = joined(list(engine.stream("x", params)))
     if found:
         assert (got, reason) == (full[: min(found)[1]], "stop")
