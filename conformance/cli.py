@@ -138,7 +138,7 @@ def invariance(
     model: Annotated[
         list[str] | None, typer.Option(help="Only cells of this tiny golden; may be repeated.")
     ] = None,
-    cells: Annotated[int, typer.Option(help="How many cells to play, at least.")] = 200,
+    cells: Annotated[int, typer.Option(min=1, help="How many cells to play, at least.")] = 200,
     json_file: Json = None,
     html: Annotated[Path | None, typer.Option(help="Write the matrix as a page.")] = None,
 ) -> None:

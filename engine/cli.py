@@ -242,7 +242,7 @@ def logits(
         model,
         device=device,
         dtype=dtype,
-        backend=backend or (None if batch_invariant else "eager"),
+        backend="eager" if backend is None and not batch_invariant else backend,
         progress=True,
         cache=cache,
         cache_dtype=cache_dtype,

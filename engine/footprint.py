@@ -24,6 +24,9 @@ from engine.weights import open_checkpoint, parameter_bytes
 _NOWHERE = torch.device("meta")
 
 
+MOST = 1 << 20  # sequences that a cache is planned for
+
+
 @dataclass(frozen=True)
 class KindOfLayer:
     """The caches of `layers` layers of one window: the tokens that they keep, and their bytes.
@@ -103,6 +106,8 @@ def footprint(
     tokens = spec.context if tokens is None else tokens
     if tokens < 1 or batch < 1:
         raise RequestError(f"at least 1 token of 1 sequence is kept, not {tokens} of {batch}")
+    if batch > MOST:
+        raise RequestError(f"{batch} sequences at once are too many; ask for {MOST} at most")
     decoder = Decoder(spec, backend(None, spec), _NOWHERE)
     made = make_cache(
         cache,

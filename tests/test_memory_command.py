@@ -103,7 +103,7 @@ def test_what_does_not_fit_is_said_here_and_refused_when_it_is_tried(
         (["--device", "abacus"], "abacus"),
         (["--tokens", "0"], "at least 1 token"),
         (["--batch", "0"], "at least 1 token"),
-        (["--batch", str(10**15)], "ask for fewer tokens"),
+        (["--batch", str(10**15)], "too many; ask for"),
     ],
 )
 def test_a_fault_of_the_request_is_one_sentence_and_status_2(

@@ -295,7 +295,7 @@ class Engine:
     @torch.inference_mode()
     def logits(self, ids: Sequence[int], chunk: int | None = None) -> Tensor:
         """Logits of every position, float32 [T, V] on the CPU, computed `chunk` tokens at a time."""
-        ids = checked_ids(ids, self.spec.vocab_size)
+        ids = self._fitting(ids)
         cache = self._open(ids, chunk)
         batch = torch.tensor([ids], device=self.device)
         parts = [
@@ -309,15 +309,22 @@ class Engine:
         """Logits [B, T, V] of padded prompts [B, T], 0 where the mask [B, T] is: what is padding is not read.
 
         On whichever side it is: the prompts are packed, and each one's positions begin with 0.
+        Raises RequestError for ids or lengths that the model does not know, and masks of another shape.
         """
+        if ids.ndim != 2 or ids.shape != attention_mask.shape:
+            raise RequestError(
+                "ids and attention mask must both be [batch, tokens], got "
+                f"{list(ids.shape)} and {list(attention_mask.shape)}"
+            )
         real = attention_mask.to(self.device).bool()
-        lengths: list[int] = real.sum(dim=1).tolist()
-        if not all(lengths):
-            raise RequestError("a prompt of the batch has no tokens; give each at least one")
+        lengths = [
+            len(self._fitting(row[mask].tolist()))
+            for row, mask in zip(ids, real.cpu(), strict=True)
+        ]
         cache = self.new_cache(max(lengths), len(ids))
         rows = zip(ids, real, lengths, strict=True)
         parts = [Part(cache.admit(row[mask].tolist(), n), n) for row, mask, n in rows]
-        packed = self.decoder(ids.to(self.device)[real][None], cache, parts)[0]
+        packed = self.decoder(ids[real][None], cache, parts)[0]
         logits: Tensor = packed.new_zeros(*real.shape, packed.shape[-1])
         logits[real] = packed
         return logits
@@ -328,7 +335,7 @@ class Engine:
 
         `scores` and `weights` are there on the eager backend alone.
         """
-        ids = checked_ids(ids, self.spec.vocab_size)
+        ids = self._fitting(ids)
         cache = self._open(ids, None)
         seen: dict[str, Tensor] = {}
 
@@ -340,12 +347,17 @@ class Engine:
             self.decoder(torch.tensor([ids], device=self.device), cache)
         return seen
 
-    def _open(self, ids: list[int], chunk: int | None) -> Cache:
+    def _fitting(self, ids: Sequence[int]) -> list[int]:
+        """The ids, checked: known to the model, at least one, and no more than its context."""
+        ids = checked_ids(ids, self.spec.vocab_size)
         if len(ids) > self.spec.context:
             raise RequestError(
                 f"{len(ids)} tokens were given and the model's context is {self.spec.context}: "
                 "give fewer"
             )
+        return ids
+
+    def _open(self, ids: list[int], chunk: int | None) -> Cache:
         if chunk is not None and chunk < 1:
             raise RequestError(f"a chunk must have at least 1 token, got {chunk}")
         return self.new_cache(len(ids), 1, chunk)

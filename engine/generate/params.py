@@ -10,6 +10,8 @@ from typing import Any
 
 from engine.errors import RequestError
 
+MOST_ANSWERS = 1024  # to one prompt
+
 
 @dataclass(frozen=True)
 class SamplingParams:
@@ -67,6 +69,7 @@ class SamplingParams:
             if count is not None:
                 _integer(name, count, least=0)
         _integer("n", self.n, least=1)
+        _require(self.n <= MOST_ANSWERS, f"n must be at most {MOST_ANSWERS}, got {self.n!r:.60}")
         _boolean("ignore_eos", self.ignore_eos)
         _boolean("include_stop_str_in_output", self.include_stop_str_in_output)
 

@@ -28,6 +28,7 @@ EXAMPLES = (5_000 if settings().max_examples >= 10_000 else 300) / len(strategie
 TOKENS, DECODE_TOKENS = 16, 2
 
 
+@pytest.mark.timeout(0)  # at night a family takes ten minutes, on a busy machine more
 @pytest.mark.parametrize("family", strategies.FAMILIES)
 @settings(max_examples=round(EXAMPLES), suppress_health_check=[HealthCheck.too_slow])
 @given(

@@ -147,6 +147,28 @@ def test_a_cancelled_request_gives_its_row_back(engine: Engine) -> None:
     assert (first.done, second.done, cache.rooms) == (False, True, [])
 
 
+@pytest.mark.parametrize(
+    ("ids", "mask", "message"),
+    [
+        ([[1, 2]], [[1]], r"both be \[batch, tokens\]"),
+        ([1, 2], [1, 1], r"both be \[batch, tokens\]"),
+        ([[1, 50]], [[1, 1]], "token id 50 is unknown"),
+        ([[1, 2], [3, 4]], [[1, 1], [0, 0]], "no tokens"),
+        ([[1] * 65], [[1] * 65], "context is 64"),
+    ],
+)
+def test_padded_batches_that_make_no_sense_are_refused(
+    engine: Engine, ids: list[object], mask: list[object], message: str
+) -> None:
+    with pytest.raises(RequestError, match=message):
+        engine.logits_of(torch.tensor(ids), torch.tensor(mask))
+
+
+def test_more_answers_than_anyone_wants_are_refused() -> None:
+    with pytest.raises(RequestError, match="at most 1024"):
+        SamplingParams(n=10**9)
+
+
 @pytest.mark.parametrize("cache", ["ring", "paged"])
 def test_logprobs_of_a_prompt_are_those_of_the_whole_pass(tmp_path: Path, cache: str) -> None:
     """Also where all of the prompt is in the cache."""
