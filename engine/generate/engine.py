@@ -316,14 +316,10 @@ class Engine:
                 "ids and attention mask must both be [batch, tokens], got "
                 f"{list(ids.shape)} and {list(attention_mask.shape)}"
             )
-        real = attention_mask.to(self.device).bool()
-        lengths = [
-            len(self._fitting(row[mask].tolist()))
-            for row, mask in zip(ids, real.cpu(), strict=True)
-        ]
-        cache = self.new_cache(max(lengths), len(ids))
-        rows = zip(ids, real, lengths, strict=True)
-        parts = [Part(cache.admit(row[mask].tolist(), n), n) for row, mask, n in rows]
+        ids, real = ids.to(self.device), attention_mask.to(self.device).bool()
+        prompts = [self._fitting(row[mask].tolist()) for row, mask in zip(ids, real, strict=True)]
+        cache = self.new_cache(max(map(len, prompts)), len(prompts))
+        parts = [Part(cache.admit(prompt, len(prompt)), len(prompt)) for prompt in prompts]
         packed = self.decoder(ids[real][None], cache, parts)[0]
         logits: Tensor = packed.new_zeros(*real.shape, packed.shape[-1])
         logits[real] = packed
