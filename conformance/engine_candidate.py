@@ -27,16 +27,6 @@ def candidates(model: Path, device: str, dtype: str) -> list[EngineCandidate]:
     return [EngineCandidate(engine, "eager", (None,)), EngineCandidate(engine, other, (5,))]
 
 
-def int8_cache(model: Path, device: str, dtype: str) -> list[EngineCandidate]:
-    """The engine with an int8 cache, to be named in `lockstep check --candidate`.
-
-    Its cache is held to half a step of each row; all else to the ordinary envelope, behind exact keys and
-    values. Its own loop, which goes on from rounded ones, can be held to no reference.
-    """
-    engine = Engine.load(model, device=device, dtype=dtype, cache_dtype="int8")
-    return [Int8Candidate(engine, "eager", (None, 5))]
-
-
 class EngineCandidate(Candidate):
     level = Level.L5
 
@@ -91,20 +81,6 @@ class EngineCandidate(Candidate):
 
     def text(self, prompt: str, max_tokens: int) -> str | None:
         return self.engine.generate(prompt, SamplingParams(max_tokens=max_tokens)).text
-
-
-class Int8Candidate(EngineCandidate):
-    cache_rounding = 0.5 / 127
-
-    def __init__(self, engine: Engine, backend: str, prefill: tuple[int | None, ...]) -> None:
-        super().__init__(engine, backend, prefill)
-        self.name += " with an int8 cache"
-
-    def greedy(self, ids: list[int], max_tokens: int) -> None:
-        return None
-
-    def text(self, prompt: str, max_tokens: int) -> None:
-        return None
 
 
 def _caller() -> Location:

@@ -10,8 +10,8 @@ from torch import Tensor
 
 import engine.cache.store as store
 from conformance.candidate import Candidate, operation
-from conformance.engine_candidate import int8_cache
 from conformance.golden import REPOSITORY_GOLDENS, Golden
+from conformance.int8_candidate import candidates
 from conformance.lockstep import everywhere, walk
 from conformance.tapped import Tapped
 from conformance.verdict import judge, trial
@@ -29,7 +29,7 @@ def blamed(candidate: Candidate, golden: Golden) -> set[str]:
 
 @pytest.fixture
 def candidate(golden: Golden) -> Candidate:
-    (made,) = int8_cache(golden.folder, "cpu", "float32")
+    (made,) = candidates(golden.folder, "cpu", "float32")
     return made
 
 
@@ -37,7 +37,7 @@ def candidate(golden: Golden) -> Candidate:
 def test_it_conforms_and_uses_up_its_half_step(name: str) -> None:
     """Grouped heads, windows and latents; were the half step not used, the allowance would be too wide."""
     golden = Golden(REPOSITORY_GOLDENS / name)
-    (candidate,) = int8_cache(golden.folder, "cpu", "float32")
+    (candidate,) = candidates(golden.folder, "cpu", "float32")
     verdict = trial(candidate, golden, torch.float32, golden.schedule_in(5))
     assert verdict.conforms
     caches = [s for s in verdict.own if s.probe.startswith("cache.")]

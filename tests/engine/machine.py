@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from torch import Tensor
 
-from conformance.strategies.schedules import LONGEST_PROMPT, Ask, Shape, asks, prompts, shapes
+from conformance.strategies.asked import LONGEST_PROMPT, Ask, Shape, asks, prompts, shapes
 from engine.cache import Cache, PagedCache, Part, Room
 from engine.decoder import Decoder
 from engine.generate.answer import AnswerText, Piece
