@@ -27,6 +27,7 @@ def check_custom(custom: Custom, spec: ModelSpec, device: torch.device) -> None:
         if mask.dtype != torch.bool:
             raise RequestError(f"the custom mask must give bool, True where seen, not {mask.dtype}")
         for window in {layer.attn.window for layer in spec.layers}:
+            # At the beginning alone: of positions at the end not all keys are tried.
             blind = ~(visible(q, k, window) & mask)[0].any(-1)
             if blind.any():
                 raise RequestError(
@@ -63,6 +64,7 @@ def _tried(name: str, function: PositionFunction, q: Tensor, k: Tensor, heads: i
 def _called(
     name: str, function: PositionFunction, q: Tensor, k: Tensor, full: tuple[int, ...]
 ) -> Tensor:
+    """What it gives, broadcast to `full` [B, H, T, S]; RequestError where it is no tensor or does not fit."""
     given = function(q, k)
     if not isinstance(given, Tensor):
         raise RequestError(f"the custom {name} must give a tensor, not a {type(given).__name__}")

@@ -21,10 +21,8 @@ from engine.generate.scheduler import STEP_TOKENS
 from engine.memory import free_bytes, mebibytes
 from engine.weights import open_checkpoint, parameter_bytes
 
-_NOWHERE = torch.device("meta")
-
-
 MOST = 1 << 20  # sequences that a cache is planned for
+_NOWHERE = torch.device("meta")
 
 
 @dataclass(frozen=True)

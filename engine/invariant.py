@@ -27,6 +27,8 @@ PIECE, REGISTERS = 2**14, 64
 
 
 class Invariant(Arithmetic):
+    """In calls of one shape, whose sums have one order: rows in tiles, single numbers in pieces."""
+
     def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         rows = x.reshape(-1, x.shape[-1])
         tiles = F.pad(rows, (0, 0, 0, -len(rows) % ROWS)).split(ROWS)

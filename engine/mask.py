@@ -21,6 +21,7 @@ def visible(q_pos: Tensor, k_pos: Tensor, window: int | None) -> Tensor:
     return causal if window is None else causal & (k_pos > q_pos - window)
 
 
+#: Of the positions of queries [B, 1, T, 1] and keys [B, 1, 1, S]; see `Custom`.
 PositionFunction = Callable[[Tensor, Tensor], Tensor]
 
 

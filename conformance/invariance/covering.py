@@ -20,7 +20,7 @@ _PLACE = {axis: n for n, axis in enumerate(AXES)}
 
 
 def covering(at_least: int = 1, axes: Axes = AXES) -> list[Cell]:
-    """`at_least` so many cells: a round that covers every possible pair, then rounds of other, cheap cells.
+    """At least so many cells: a round that covers every possible pair, then rounds of other, cheap cells.
 
     `axes` may leave out values, not axes.
     """
@@ -50,7 +50,7 @@ class _Array:
         self.met: Counter[Pair] = Counter()
 
     def cover(self) -> int:
-        """A round: new cells until every possible pair was in one of them; how many there were to find."""
+        """A round: new cells until every possible pair was in one of them; how many it found."""
         before = len(self.cells)
         self.missing = dict.fromkeys(possible_pairs(self.axes))
         for pair in list(self.missing):

@@ -199,11 +199,9 @@ class _Stage:
             mine = slice(longest - n, None) if self.cell["padding"] == "left" else slice(n)
             ids[b, mine], real[b, mine] = torch.tensor(request.script.ids), 1
         tokens = [(r, position) for r in requests for position in range(len(r.script.ids))]
-        int8 = self.cell["cache"] == "int8"
-        kind = "paged" if int8 else self.cell["cache"]
         with (
             attached(_told(tokens), ("", self.engine.decoder)),
-            patch.multiple(self.engine, cache=kind, store=Int8Store if int8 else Store),
+            patch.object(self.engine, "cache", self.cell["cache"]),
         ):
             logits = self.engine.logits_of(ids, real)
         for request, rows, mask in zip(requests, logits, real.bool(), strict=True):

@@ -27,7 +27,7 @@ class Verdict(StrEnum):
 class Outcome:
     """What became of one cell: `worst` is the largest share of the allowance, of `rows` logits compared.
 
-    `said` is about the first row that made it no better than it is.
+    `said` gives the reason why it is no better.
     """
 
     cell: Cell
@@ -70,7 +70,7 @@ def _judge(request: Dictated, naive: Naive) -> tuple[Verdict, float, str]:
         first = int(positions[counted & (shares > 1)].min())
         return Verdict.BUG, worst, f"outside at position {first} of {len(reference.logits)}"
     tie = _greedy_tie(got[counted], expected[counted], naive)
-    if tie == Verdict.BUG or tie == Verdict.TIE:
+    if tie is not None:
         return tie, worst, "another greedy token"
     if flip:
         return Verdict.TIE, worst, flip

@@ -1,9 +1,9 @@
 """Attention kernels behind one function: softmax(q kᵀ · scale, where visible) v.
 
 Every backend takes q [B, H, T, D], k [B, K, S, D], v [B, K, S, D'] and the view, which says what each
-query sees, and returns the context [B, H, T, D']. The last argument says how scores are formed and holds the probes, so
-that each operation ends in one where it is computed; a backend that never forms scores and weights
-leaves those two alone.
+query sees, and returns the context [B, H, T, D']. The last argument says how scores are formed and
+holds the probes, so that each operation ends in one where it is computed; a backend that never forms
+scores and weights leaves those two alone.
 """
 
 from __future__ import annotations

@@ -86,7 +86,10 @@ class Layout(ABC):
 
 
 class LayerCache(nn.Module):
-    """What one layer keeps of each token, by the names of its spec, which are those of the probes."""
+    """What one layer keeps of each token, by the names of its spec, which are those of the probes.
+
+    `kept` says of each name how many heads there are, and how wide they are.
+    """
 
     def __init__(
         self,
@@ -172,7 +175,7 @@ class Cache(nn.Module, ABC):
     def open(self, capacity: int | None = None) -> Room:
         """A room for a sequence of up to `capacity` tokens, by default as many as one can have.
 
-        Raises CacheFullError where none is left.
+        Raises CacheFullError where none is left, RequestError where one cannot have so many.
         """
 
     @abstractmethod
@@ -197,12 +200,19 @@ class Cache(nn.Module, ABC):
     def close(self, room: Room) -> None:
         """Forgets the sequence and takes its room back."""
 
-    @abstractmethod
     def reserve(self, parts: Sequence[Part]) -> None:
         """Makes sure of slots for all of these tokens; changes nothing where it raises.
 
         That is CacheFullError where closing other rooms would help, RequestError where it would not.
         """
+        for part in parts:
+            self._check_length(part.room.length + part.n)
+
+    def _check_length(self, tokens: int) -> None:
+        if tokens > self.capacity:
+            raise RequestError(
+                f"the KV cache holds {self.capacity} tokens, {tokens} were asked for"
+            )
 
     # -- the plan of a pass ------------------------------------------------------------------------
 

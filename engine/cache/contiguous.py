@@ -70,13 +70,10 @@ class ContiguousCache(Cache):
         return capacity
 
     def open(self, capacity: int | None = None) -> Room:
-        if capacity is not None and capacity > self.capacity:
-            raise RequestError(
-                f"the KV cache holds {self.capacity} tokens, {capacity} were asked for"
-            )
+        self._check_length(capacity or 0)
         if not self._free:
             raise CacheFullError(f"all {len(self.rooms)} rows of the KV cache are taken")
-        room = Room(self.capacity, self._free.pop())
+        room = Room(self._free.pop())
         self.rooms.append(room)
         return room
 
@@ -93,14 +90,6 @@ class ContiguousCache(Cache):
         # A row is read beyond the end of a shorter sequence, and what stayed there might be infinite.
         for store in self.stores():
             store.data[room.row].zero_()
-
-    def reserve(self, parts: Sequence[Part]) -> None:
-        for part in parts:
-            after = part.room.length + part.n
-            if after > part.room.capacity:
-                raise RequestError(
-                    f"the KV cache holds {part.room.capacity} tokens, {after} were asked for"
-                )
 
 
 class RingCache(ContiguousCache):

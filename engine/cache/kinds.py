@@ -53,13 +53,13 @@ def make_cache(
         case "paged":
             blocks = batch * math.ceil(capacity / BLOCK_SIZE)
             return PagedCache(spec, blocks, dtype=dtype, device=device, store=store)
-    raise _no(kind)
+    raise _unknown(kind)
 
 
 def check_cache(kind: str, tokens: int | None) -> None:
     """Raises RequestError unless there is such a cache, and unless `tokens`, a paged one's size, make sense."""
     if kind not in CACHES:
-        raise _no(kind)
+        raise _unknown(kind)
     if tokens is not None and kind != "paged":
         raise RequestError(
             f"cache_tokens is the size of a paged cache; a {kind} one is made to fit"
@@ -69,7 +69,7 @@ def check_cache(kind: str, tokens: int | None) -> None:
 
 
 def store_named(cache_dtype: str | None) -> StoreKind:
-    """RequestError unless caches can keep their numbers so."""
+    """The way to keep numbers that is called so; RequestError where there is none."""
     if cache_dtype not in STORES:
         raise RequestError(
             f"no cache dtype {cache_dtype!r}; there is int8, or none for the engine's own"
@@ -77,5 +77,5 @@ def store_named(cache_dtype: str | None) -> StoreKind:
     return STORES[cache_dtype]
 
 
-def _no(kind: str) -> RequestError:
+def _unknown(kind: str) -> RequestError:
     return RequestError(f"no kind of cache {kind!r}; there are {', '.join(CACHES)}")

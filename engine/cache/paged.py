@@ -95,11 +95,8 @@ class PagedCache(Cache):
 
     def open(self, capacity: int | None = None) -> Room:
         """An empty room, which gets its blocks as it grows; any number of them may be open."""
-        if capacity is not None and capacity > self.capacity:
-            raise RequestError(
-                f"the KV cache holds {self.capacity} tokens, {capacity} were asked for"
-            )
-        room = Room(self.capacity)
+        self._check_length(capacity or 0)
+        room = Room()
         self.rooms.append(room)
         self._stories[room] = Story()
         return room
@@ -165,12 +162,7 @@ class PagedCache(Cache):
         return n
 
     def reserve(self, parts: Sequence[Part]) -> None:
-        for part in parts:
-            after = part.room.length + part.n
-            if after > part.room.capacity:
-                raise RequestError(
-                    f"the KV cache holds {part.room.capacity} tokens, {after} were asked for"
-                )
+        super().reserve(parts)
         if self.needed(parts) > self.pool.available:
             raise CacheFullError(
                 f"{self.needed(parts)} more blocks of the KV cache are needed and "

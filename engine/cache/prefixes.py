@@ -65,7 +65,7 @@ class Prefixes:
         Tokens of a part of a block are known already where a node begins with them. What was known of
         the block before is its beginning, so that the new node takes its place.
         """
-        for child in _with(parent, tokens, self.size):
+        for child in _beginning_with(parent, tokens, self.size):
             return child
         self.forget(block)
         node = parent.children[tokens] = self._of[block] = Node(tokens, block, parent)
@@ -78,7 +78,7 @@ class Prefixes:
             del node.parent.children[node.tokens]
 
 
-def _with(parent: Node, tokens: Tokens, size: int) -> list[Node]:
+def _beginning_with(parent: Node, tokens: Tokens, size: int) -> list[Node]:
     """The children that begin with these tokens."""
     if len(tokens) == size:
         return [parent.children[tokens]] if tokens in parent.children else []

@@ -9,13 +9,11 @@ from dataclasses import dataclass, field
 class Room:
     """The place of one sequence in a cache: `length` tokens of it are held, from position 0 on.
 
-    `capacity` is the most it may hold. `row` is its row of a cache that has rows, `blocks` are its
-    blocks in order where there are such. `read_as`: rope scalings that follow a sequence's length take
-    its first tokens to be part of one so long, for a prompt that comes in chunks; None: as long as the
-    forward pass makes it.
+    `row` is its row of a cache that has rows, `blocks` are its blocks in order where there are such.
+    `read_as`: rope scalings that follow a sequence's length take its first tokens to be part of one so
+    long, for a prompt that comes in chunks; None: as long as the forward pass makes it.
     """
 
-    capacity: int
     row: int = 0
     blocks: list[int] = field(default_factory=list)
     read_as: int | None = None

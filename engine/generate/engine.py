@@ -298,11 +298,11 @@ class Engine:
         ids = self._fitting(ids)
         cache = self._open(ids, chunk)
         batch = torch.tensor([ids], device=self.device)
-        parts = [
-            self.decoder(part, cache, read_as=len(ids))[0].float().cpu()
-            for part in batch.split(chunk or len(ids), 1)
+        pieces = [
+            self.decoder(piece, cache, read_as=len(ids))[0].float().cpu()
+            for piece in batch.split(chunk or len(ids), 1)
         ]
-        return torch.cat(parts)
+        return torch.cat(pieces)
 
     @torch.inference_mode()
     def logits_of(self, ids: Tensor, attention_mask: Tensor) -> Tensor:

@@ -40,12 +40,12 @@ def sound() -> Report:
 
 
 @pytest.fixture(scope="module")
-def planted() -> Iterator[Report]:
+def planted() -> Report:
     """A norm that is off by a thousandth, in every layer."""
     norm = RMSNorm.forward
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(RMSNorm, "forward", lambda self, x: norm(self, x) * 1.001)
-        yield run_check(golden=REPOSITORY_GOLDENS / "llama-gqa")
+        return run_check(golden=REPOSITORY_GOLDENS / "llama-gqa")
 
 
 def made(**changes: Any) -> Report:
