@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,9 +20,6 @@ from conformance.candidate import layer_of, operation
 from conformance.report import words
 from conformance.report.report import Report, paired
 from conformance.verdict import Culprit, Standing, Trial
-
-if TYPE_CHECKING:  # it comes with an extra, and takes its time
-    from jinja2 import Template
 
 NUMBERS = 250_000  # shares on a page, about 6 bytes each
 COLUMNS = (8, 64)  # of positions, at least and at most
@@ -34,12 +31,21 @@ STEPS = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 100.0, math.inf)
 
 def write_html(report: Report, path: Path) -> None:
     """Writes the page."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+
+    environment = Environment(
+        loader=PackageLoader("conformance.report", ""),
+        autoescape=select_autoescape(["html"]),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
     views = [_View(trial, number, report) for number, trial in enumerate(report.trials)]
     wrong = [v for v in views if not v.trial.conforms]
     ties = [
         f"{v.title}: {words.choice(d)}" for v in views for d in v.trial.disagreements if d.is_tie
     ]
-    page = template("report/page.html").render(
+    page = environment.get_template("page.html").render(
         report=report,
         views=views,
         opened=(wrong or views)[:1],
@@ -51,20 +57,6 @@ def write_html(report: Report, path: Path) -> None:
         data=[v.data() for v in views],
     )
     path.write_text(page, encoding="utf-8")
-
-
-def template(name: str) -> Template:
-    """The template of that path below `conformance`; what a page is not given is an error."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
-
-    environment = Environment(
-        loader=PackageLoader("conformance", ""),
-        autoescape=select_autoescape(["html"]),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    return environment.get_template(name)
 
 
 @dataclass(frozen=True)
