@@ -9,21 +9,13 @@ from conformance.invariance.axes import RULES
 from conformance.invariance.run import Matrix
 from conformance.invariance.verdict import Verdict
 from conformance.report import words
-from conformance.report.page import step_of
+from conformance.report.page import filled, step_of
 
 
 def write_html(matrix: Matrix, path: Path) -> None:
     """Writes the page."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
-
-    environment = Environment(
-        loader=PackageLoader("conformance", ""),
-        autoescape=select_autoescape(["html"]),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    page = environment.get_template("invariance/page.html").render(
+    page = filled(
+        "invariance/page.html",
         matrix=matrix,
         axes=[(axis, list(rows)) for axis, rows in groupby(matrix.rows, lambda row: row.axis)],
         verdicts=list(Verdict),

@@ -29,23 +29,29 @@ LISTED = 20  # lines of a list
 STEPS = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 100.0, math.inf)
 
 
-def write_html(report: Report, path: Path) -> None:
-    """Writes the page."""
+def filled(template: str, **values: Any) -> str:
+    """The page that a template below `conformance/` makes of these values."""
     from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 
     environment = Environment(
-        loader=PackageLoader("conformance.report", ""),
+        loader=PackageLoader("conformance", ""),
         autoescape=select_autoescape(["html"]),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    return environment.get_template(template).render(**values)
+
+
+def write_html(report: Report, path: Path) -> None:
+    """Writes the page."""
     views = [_View(trial, number, report) for number, trial in enumerate(report.trials)]
     wrong = [v for v in views if not v.trial.conforms]
     ties = [
         f"{v.title}: {words.choice(d)}" for v in views for d in v.trial.disagreements if d.is_tie
     ]
-    page = environment.get_template("page.html").render(
+    page = filled(
+        "report/page.html",
         report=report,
         views=views,
         opened=(wrong or views)[:1],

@@ -103,7 +103,7 @@ class LayerCache(nn.Module):
         super().__init__()
         self.window = window
         self.stores = {
-            name: store(layout.banks, heads, layout.slots, width, dtype, device)
+            name: store((layout.banks, heads, layout.slots, width), dtype, device)
             for name, (heads, width) in kept.items()
         }
         for name in kept:

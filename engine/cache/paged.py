@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import torch
 
 from engine.cache.blocks import Blocks, Pool
-from engine.cache.cache import Cache, Group, cache_bytes
+from engine.cache.cache import Cache, Group
 from engine.cache.prefixes import Node, Prefixes
 from engine.cache.room import Part, Room
 from engine.cache.store import Store, StoreKind
@@ -77,19 +77,6 @@ class PagedCache(Cache):
         self._poison = poison
         for block in self.pool.free:
             self._spoil(block)
-
-    @staticmethod
-    def blocks_for(
-        spec: ModelSpec,
-        memory: int,
-        block_size: int = BLOCK_SIZE,
-        dtype: torch.dtype = torch.float32,
-        store: StoreKind = Store,
-    ) -> int:
-        """How many blocks fit into `memory` bytes."""
-        one = Blocks(1, block_size, torch.device("cpu"))
-        layouts = dict.fromkeys((layer.attn.window for layer in spec.layers), one)
-        return memory // cache_bytes(spec, layouts, dtype, store)
 
     # -- rooms -------------------------------------------------------------------------------------
 

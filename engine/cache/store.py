@@ -37,22 +37,15 @@ class Scattered:
 
 
 Place = Run | Scattered
+Shape = tuple[int, int, int, int]  # banks, heads, slots, width
 
 
 class Store:
     """What a layer keeps of each token under one name: [banks, heads, slots, width], allocated now."""
 
-    def __init__(
-        self,
-        banks: int,
-        heads: int,
-        slots: int,
-        width: int,
-        dtype: torch.dtype,
-        device: torch.device,
-    ) -> None:
+    def __init__(self, shape: Shape, dtype: torch.dtype, device: torch.device) -> None:
         # Zeros, as a slot without a token may be multiplied by a weight of 0, and NaN times 0 is NaN.
-        self.data = torch.zeros(banks, heads, slots, width, dtype=dtype, device=device)
+        self.data = torch.zeros(shape, dtype=dtype, device=device)
 
     @staticmethod
     def row_bytes(width: int, dtype: torch.dtype) -> int:
@@ -96,18 +89,10 @@ class Int8Store:
     Source: vector-wise symmetric quantisation, Dettmers et al. 2022 (LLM.int8()), section 2.
     """
 
-    def __init__(
-        self,
-        banks: int,
-        heads: int,
-        slots: int,
-        width: int,
-        dtype: torch.dtype,
-        device: torch.device,
-    ) -> None:
+    def __init__(self, shape: Shape, dtype: torch.dtype, device: torch.device) -> None:
         self.dtype = dtype
-        self.numbers = Store(banks, heads, slots, width, torch.int8, device)
-        self.scales = Store(banks, heads, slots, 1, torch.float32, device)
+        self.numbers = Store(shape, torch.int8, device)
+        self.scales = Store((*shape[:3], 1), torch.float32, device)
 
     @staticmethod
     def row_bytes(width: int, dtype: torch.dtype) -> int:

@@ -29,7 +29,7 @@ KINDS: dict[str, Callable[..., Cache]] = {
 def kept(new: Tensor) -> Tensor:
     """What a store gives back of new [heads, T, width]."""
     everything = Run(slice(0, 1), slice(0, new.shape[1]))
-    store = Int8Store(1, len(new), *new.shape[1:], new.dtype, torch.device("cpu"))
+    store = Int8Store((1, *new.shape), new.dtype, torch.device("cpu"))
     store.write(everything, new[None])
     return store.read(everything)[0]
 
