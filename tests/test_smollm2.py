@@ -132,3 +132,20 @@ def test_the_spec_of_the_file_is_that_of_the_model(engine: Engine) -> None:
     assert cache.layers[0].stores["k"].data.shape == (1, 3, 10, 64), (
         "the cache has the key/value heads"
     )
+
+
+# -- public case C05: prompts of different lengths side by side --------------------------------------
+
+
+def test_c05_padded_and_batched_prompts_answer_as_they_do_alone(engine: Engine) -> None:
+    prompts = [PROMPT_IDS, engine.tokenizer.encode("Once upon a time, there was"), [504]]
+    params = SamplingParams(max_tokens=12, ignore_eos=True)
+    alone = [engine.generate(prompt, params).token_ids for prompt in prompts]
+    assert [done.token_ids for done in engine.generate(prompts, params)] == alone
+    longest = max(map(len, prompts))
+    ids = torch.tensor([[0] * (longest - len(prompt)) + prompt for prompt in prompts])
+    mask = torch.tensor([[0] * (longest - len(p)) + [1] * len(p) for p in prompts])
+    padded = engine.logits_of(ids, mask)
+    for row, prompt, answer in zip(padded, prompts, alone, strict=True):
+        assert torch.allclose(row[-len(prompt) :], engine.logits(prompt), rtol=0, atol=1e-3)
+        assert int(row[-1].argmax()) == answer[0]
