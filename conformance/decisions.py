@@ -25,7 +25,7 @@ from conformance.scripted import Scripted
 from conformance.text import TextFinding
 from engine.decoder import Decoder
 from engine.generate import Completion, Engine, Piece, SamplingParams
-from engine.generate import sample as sampling
+from engine.generate import processors as sampling
 from engine.generate.sample import Sampler
 
 #: In the order in which logits meet them; the first with a finding is the one to look at.

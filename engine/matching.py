@@ -19,9 +19,13 @@ class Progress:
             self._shorter.append(self._advance(self._shorter[end], wanted[end]))
 
     def completes_with(self, character: str) -> bool:
-        """Take one more character; after a completion set `seen` to 0 before the next."""
+        """Take one more character; after a completion set `seen` to 0, or `go_on`, before the next."""
         self.seen = self._advance(self.seen, character)
         return self.seen == self.size
+
+    def go_on(self) -> None:
+        """Look for another one, which may begin within the one that was completed."""
+        self.seen = self._shorter[self.size]
 
     def _advance(self, seen: int, character: str) -> int:
         while seen and self._wanted[seen] != character:

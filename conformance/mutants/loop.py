@@ -89,9 +89,10 @@ LOOP: tuple[Mutant, ...] = (
         "stops decoding one step too early and chooses the last token twice",
         "ggml-org/llama.cpp#7198",
         "generate/request.py",
-        "token = self._sampler(logits)",
+        "scores = self._sampler.scores(logits, self._history())",
         "old = len(self.pieces) == self.limit - 1 > 0; "
-        "logits, self.old = self.old if old else logits, logits; token = self._sampler(logits)",
+        "logits, self.old = self.old if old else logits, logits; "
+        "scores = self._sampler.scores(logits, self._history())",
         "generate",
         cases="llama-gqa",  # whose answer has no token twice
     ),

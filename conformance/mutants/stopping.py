@@ -17,10 +17,9 @@ _ENDS = """\
         if not params.ignore_eos:
             ends |= self.eos_ids
 """
-_STEP = "entry = token_logprob(logits, token, self.params.logprobs)"
+_STEP = "entries = self._entries(logits, scores, token)"
 _LATE_STEP = (
-    'entry = token_logprob(getattr(self, "old", logits), token, self.params.logprobs); '
-    "self.old = logits"
+    'entries = self._entries(getattr(self, "old", logits), scores, token); self.old = logits'
 )
 
 _ALL_ENDS = "vllm-project/vllm#4182"
@@ -134,8 +133,8 @@ _ENDINGS = (
         "cuts nothing off before a stop string",
         _STOP_STRINGS,
         _ANSWER,
-        "self._detokenizer.push(token)\n        return self._matcher.push(text)",
-        "self._detokenizer.push(token)\n        self._matcher.push(text)\n        return text",
+        "-= 1\n        return self._matcher.push(text, self._armed)",
+        "-= 1\n        self._matcher.push(text, self._armed)\n        return text",
         "stopping.stop_text",
     ),
     decision(
@@ -143,8 +142,8 @@ _ENDINGS = (
         "hides what follows a stop string, and goes on computing it",
         "SharpAI/SwiftLM#126",
         _REQUEST,
-        "final = ended or answer.stopped or len(self.pieces) == self.limit - 1",
-        "final = ended or len(self.pieces) == self.limit - 1",
+        "final = ended or complete or answer.stopped or len(self.pieces) == self.limit - 1",
+        "final = ended or complete or len(self.pieces) == self.limit - 1",
         "stopping.stop_text",
     ),
     decision(
@@ -152,8 +151,8 @@ _ENDINGS = (
         "loses the text that was held back as the beginning of a stop string",
         "vllm-project/vllm#3672",
         _ANSWER,
-        "self._matcher.push(text) + self._matcher.flush()",
-        "self._matcher.push(text)",
+        "self._matcher.push(text, self._armed) + self._matcher.flush()",
+        "self._matcher.push(text, self._armed)",
         "stopping.stop_text",
     ),
     decision(
@@ -197,7 +196,7 @@ _ENDINGS = (
         "says length where the end token is the last one allowed",
         _REASONS,
         _REQUEST,
-        'reason = "stop" if ended or answer.stopped else "length"',
+        'reason = "stop" if ended or complete or answer.stopped else "length"',
         'reason = "length" if len(self.pieces) == self.limit - 1 else "stop"',
         "stopping.reason",
     ),
@@ -206,7 +205,7 @@ _ENDINGS = (
         "says length after a stop string",
         "ggml-org/llama.cpp#7198",
         _REQUEST,
-        'reason = "stop" if ended or answer.stopped else "length"',
+        'reason = "stop" if ended or complete or answer.stopped else "length"',
         'reason = "stop" if ended else "length"',
         "stopping.reason",
     ),
@@ -273,8 +272,8 @@ _LOGPROBS = (
         "gives log-probabilities of the distribution that was drawn from",
         "vllm-project/vllm#47815",
         _REQUEST,
-        "token_logprob(logits, token, self.params.logprobs)",
-        "token_logprob(logits / (self.params.temperature or 1), token, self.params.logprobs)",
+        'asked = logits if params.logprobs_mode == "raw" else scores',
+        "asked = logits / (params.temperature or 1)",
         "logprobs",
     ),
     decision(
@@ -282,7 +281,7 @@ _LOGPROBS = (
         "gives logits for log-probabilities",
         "togethercomputer/openapi#5",
         _LOGPROB,
-        "logits.float().log_softmax(-1)",
+        "logits.log_softmax(-1, dtype=torch.promote_types(logits.dtype, torch.float32))",
         "logits.float()",
         "logprobs",
     ),
@@ -291,8 +290,8 @@ _LOGPROBS = (
         "normalises in float16",
         _OWN_LOGPROBS,
         _LOGPROB,
-        "logits.float().log_softmax(-1)",
-        "logits.half().float().log_softmax(-1)",
+        "logits.log_softmax(-1,",
+        "logits.half().log_softmax(-1,",
         "logprobs",
     ),
     decision(

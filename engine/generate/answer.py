@@ -12,11 +12,16 @@ from engine.tokenizer.stream import TokenStream
 
 @dataclass(frozen=True)
 class TokenLogprob:
-    """A token's log-probability under the model, and the most likely tokens' in order."""
+    """A token's log-probability, and the most likely tokens' in order.
+
+    `text_offset` is the number of characters of the answer (or of the prompt) that were certain before
+    the token: where its own text begins, or the character that it is a part of.
+    """
 
     token_id: int
     logprob: float
     top: tuple[tuple[int, float], ...]
+    text_offset: int = 0
 
 
 @dataclass(frozen=True)
@@ -40,6 +45,7 @@ class Completion:
 
     `usage` is that of the whole request: the prompt's tokens once, and those of all n answers, of which
     this is the one of `index`. `prompt_logprobs` begin with None, as nothing foretells the first token.
+    `score` is what several answers were ranked by, where they were.
     """
 
     text: str
@@ -50,6 +56,7 @@ class Completion:
     usage: dict[str, int] = field(default_factory=dict)
     prompt_logprobs: list[TokenLogprob | None] | None = None
     index: int = 0
+    score: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON document of `lockstep generate --json`."""
@@ -60,14 +67,21 @@ class AnswerText:
     """The text of an answer as its tokens come: never half a character, never past a stop string.
 
     `stopped` says whether a stop string was found; no text follows it. Without a detokenizer there
-    is no text at all.
+    is no text at all. `decoded` counts the characters that the tokens so far made certain, whether they
+    are out or held back as the start of a stop string.
     """
 
     def __init__(
-        self, detokenizer: TokenStream | None, stops: Sequence[str], include_stop: bool = False
+        self,
+        detokenizer: TokenStream | None,
+        stops: Sequence[str],
+        include_stop: bool = False,
+        min_tokens: int = 0,
     ) -> None:
         self._detokenizer = detokenizer
+        self._unstoppable = min_tokens  # tokens that no stop string ends
         self._matcher = StopMatcher(stops, include_stop)
+        self.decoded = 0
 
     @property
     def stopped(self) -> bool:
@@ -76,9 +90,15 @@ class AnswerText:
     def push(self, token: int) -> str:
         """The text that is certain now."""
         text = "" if self._detokenizer is None else self._detokenizer.push(token)
-        return self._matcher.push(text)
+        self.decoded += len(text)
+        self._unstoppable -= 1
+        return self._matcher.push(text, self._armed)
 
     def finish(self) -> str:
         """The rest: what was held back as the start of a character or of a stop string."""
         text = "" if self._detokenizer is None else self._detokenizer.flush()
-        return self._matcher.push(text) + self._matcher.flush()
+        return self._matcher.push(text, self._armed) + self._matcher.flush()
+
+    @property
+    def _armed(self) -> bool:
+        return self._unstoppable < 0

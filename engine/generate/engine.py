@@ -24,7 +24,13 @@ from engine.errors import LockstepError, RequestError
 from engine.families import text_config
 from engine.generate.answer import AnswerText, Completion, Piece
 from engine.generate.params import SamplingParams
-from engine.generate.prompts import Prompt, checked_ids, end_ids, is_list_of_prompts
+from engine.generate.prompts import (
+    Prompt,
+    check_known,
+    checked_ids,
+    end_ids,
+    is_list_of_prompts,
+)
 from engine.generate.request import Request, completions
 from engine.generate.scheduler import MAX_BATCH, STEP_TOKENS, Scheduler
 from engine.mask import PLAIN, Custom
@@ -193,8 +199,11 @@ class Engine:
         """One Piece per token, as soon as it is known; never half a character, never past a stop.
 
         Of several answers the pieces come in turns, by their index. What `generate` refuses is refused
-        here at once, not when the first piece is asked for.
+        here at once, not when the first piece is asked for; and so is a choice of the best answers, as
+        they are known at the end alone.
         """
+        if params is not None and params.answers > params.n:
+            raise RequestError("best_of above n cannot be streamed: the best are known at the end")
         requests = [self.request(prompt, params, parse_special)]
         return self._served(requests, self._scheduler(requests))
 
@@ -207,10 +216,12 @@ class Engine:
         ends = frozenset(params.stop_token_ids)
         if not params.ignore_eos:
             ends |= self.eos_ids
+        for token in params.named_ids:
+            check_known(token, self.spec.vocab_size)
         limit = self._limit(ids, params)
         first, *others = (
             Request(ids, params, self._answer_text(ids, params), limit=limit, ends=ends, index=i)
-            for i in range(params.n)
+            for i in range(params.answers)
         )
         first.branches = others
         return first
@@ -233,7 +244,7 @@ class Engine:
         if self.cache == "paged":
             return self.pages
         capacity = max(request.longest for request in requests)
-        rows = min(self.max_batch, sum(request.params.n for request in requests))
+        rows = min(self.max_batch, sum(1 + len(request.branches) for request in requests))
         while True:
             try:
                 return self.new_cache(capacity, rows, self.step_tokens)
@@ -257,7 +268,9 @@ class Engine:
     def _answer_text(self, prompt: Sequence[int], params: SamplingParams) -> AnswerText:
         if self.has_tokenizer:
             text = self.tokenizer.stream(skip_special_tokens=True, after=prompt)
-            return AnswerText(text, params.stop, params.include_stop_str_in_output)
+            return AnswerText(
+                text, params.stop, params.include_stop_str_in_output, params.min_tokens
+            )
         if params.stop:
             raise RequestError(
                 f"{self.checkpoint.path} has no tokenizer, so stop strings cannot be found; "

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from numbers import Integral, Real
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from engine.errors import RequestError
+from engine.generate.checks import boolean, integer, items, number, require
 
 MOST_ANSWERS = 1024  # to one prompt
 
@@ -17,93 +16,179 @@ MOST_ANSWERS = 1024  # to one prompt
 class SamplingParams:
     """How tokens are chosen and when to stop; raises RequestError for what makes no sense.
 
-    `temperature` 0 takes the most likely token (the lowest id on ties). Above 0, logits are divided
-    by it, then cut to the `top_k` largest (and all that equal the last of them), the nucleus of
-    mass `top_p`, and the tokens at least `min_p` times as likely as the best; None leaves a cut
-    out, and so do 0 and -1 for `top_k`. A `seed` makes the draw repeatable.
-    `stop` strings are not part of the text unless `include_stop_str_in_output` asks for it;
-    `stop_token_ids` add to the model's own end tokens, which `ignore_eos` switches off.
-    `logprobs` n records the chosen token's log-probability and the n most likely ones', of the model's
-    own distribution, before temperature and cuts; `prompt_logprobs` n does so for the prompt's tokens.
-    `n` answers are drawn to one prompt; the one of index i has the seed of `branch(i)`.
+    The meaning of everything that changes logits, and the order, is transformers'; the presence and
+    frequency penalties, which it lacks, are OpenAI's. See `engine.generate.processors`.
+
+    Choice: `temperature` 0 takes the most likely token (the lowest id on ties). Above 0 logits are
+    divided by it, and then cut: to the `top_k` largest (and all that equal the last of them), the
+    nucleus of mass `top_p`, tokens at least `min_p` times as likely as the best, the `typical_p` most
+    typical mass, and what is not below `epsilon_cutoff` and `eta_cutoff`. None leaves a cut out, and so
+    do 0 and -1 for `top_k`. A `seed` makes the draw repeatable.
+
+    Also without a draw: `logit_bias` adds to the logits of single tokens. `repetition_penalty` counts
+    tokens of prompt and answer, `presence_penalty` and `frequency_penalty` those of the answer.
+    `no_repeat_ngram_size` n lets no n tokens come twice, `bad_words_ids` lists what may not come at all.
+    `forced_bos_token_id` follows a prompt of one token, `forced_eos_token_id` is the last token of an
+    answer that nothing else ends.
+
+    End: after `max_tokens`, at an end token of the model, which `ignore_eos` switches off, at one of
+    `stop_token_ids`, or at a `stop` string, which is not part of the text unless
+    `include_stop_str_in_output` asks for it. Before `min_tokens` none of these tokens is chosen, and no
+    string ends the answer.
+
+    `logprobs` n records the chosen token's log-probability and the n most likely ones'. Under
+    `logprobs_mode` "raw" that is the model's own distribution; under "processed" the one that the token
+    was chosen from. `prompt_logprobs` n does so for the prompt's tokens, which are always raw.
+    `n` answers are given to one prompt; the one of index i has the seed of `branch(i)`. With `best_of`
+    as many are made, and those n are given whose tokens are the most likely on average.
     """
 
     max_tokens: int = 64
+    min_tokens: int = 0
     temperature: float = 0.0
     top_k: int | None = None
     top_p: float | None = None
     min_p: float | None = None
+    typical_p: float | None = None
+    epsilon_cutoff: float | None = None
+    eta_cutoff: float | None = None
     seed: int | None = None
+    logit_bias: Mapping[int, float] = field(default_factory=dict, hash=False)
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    no_repeat_ngram_size: int = 0
+    bad_words_ids: Sequence[Sequence[int]] = ()
+    forced_bos_token_id: int | None = None
+    forced_eos_token_id: int | None = None
     stop: Sequence[str] = ()
     stop_token_ids: Sequence[int] = ()
-    logprobs: int | None = None
     ignore_eos: bool = False
     include_stop_str_in_output: bool = False
-    n: int = 1
+    logprobs: int | None = None
+    logprobs_mode: str = "raw"
     prompt_logprobs: int | None = None
+    n: int = 1
+    best_of: int | None = None
 
     def __post_init__(self) -> None:
-        stop = (self.stop,) if isinstance(self.stop, str) else _items("stop", self.stop)
-        for text in stop:
-            _require(isinstance(text, str), f"a stop string must be a string, got {text!r:.60}")
-            _require(text != "", "a stop string must not be empty")
-        stop_token_ids = _items("stop_token_ids", self.stop_token_ids)
-        for token in stop_token_ids:
-            _integer("a stop token id", token, least=0)
-        object.__setattr__(self, "stop", stop)
-        object.__setattr__(self, "stop_token_ids", stop_token_ids)
+        self._check_choice()
+        self._check_penalties()
+        self._check_end()
+        self._check_answers()
 
-        _integer("max_tokens", self.max_tokens, least=1)
-        _number("temperature", self.temperature, "0 or more", lambda t: 0 <= t < math.inf)
+    def _check_choice(self) -> None:
+        number("temperature", self.temperature, "0 or more", lambda t: 0 <= t < math.inf)
         if self.top_k is not None:
-            _integer("top_k", self.top_k, least=-1)
-            object.__setattr__(self, "top_k", self.top_k if self.top_k > 0 else None)
-        if self.top_p is not None:
-            _number("top_p", self.top_p, "above 0 and at most 1", lambda p: 0 < p <= 1)
+            integer("top_k", self.top_k, least=-1)
+            self._set("top_k", self.top_k if self.top_k > 0 else None)
+        for name in ("top_p", "typical_p"):
+            if (mass := getattr(self, name)) is not None:
+                number(name, mass, "above 0 and at most 1", lambda p: 0 < p <= 1)
         if self.min_p is not None:
-            _number("min_p", self.min_p, "between 0 and 1", lambda p: 0 <= p <= 1)
+            number("min_p", self.min_p, "between 0 and 1", lambda p: 0 <= p <= 1)
+        for name in ("epsilon_cutoff", "eta_cutoff"):
+            if (share := getattr(self, name)) is not None:
+                number(name, share, "of at least 0 and below 1", lambda p: 0 <= p < 1)
         if self.seed is not None:
-            _integer("seed", self.seed, least=0)
-            _require(self.seed < 2**63, f"seed must be below 2^63, got {self.seed!r:.60}")
-        for name, count in (("logprobs", self.logprobs), ("prompt_logprobs", self.prompt_logprobs)):
-            if count is not None:
-                _integer(name, count, least=0)
-        _integer("n", self.n, least=1)
-        _require(self.n <= MOST_ANSWERS, f"n must be at most {MOST_ANSWERS}, got {self.n!r:.60}")
-        _boolean("ignore_eos", self.ignore_eos)
-        _boolean("include_stop_str_in_output", self.include_stop_str_in_output)
+            integer("seed", self.seed, least=0)
+            require(self.seed < 2**63, f"seed must be below 2^63, got {self.seed!r:.60}")
+
+    def _check_penalties(self) -> None:
+        bias = self.logit_bias
+        require(isinstance(bias, Mapping), f"logit_bias must map ids to numbers, got {bias!r:.60}")
+        for token, value in bias.items():
+            integer("a token id of logit_bias", token, least=0)
+            number("a value of logit_bias", value, "or -inf", lambda b: b < math.inf)
+        self._set("logit_bias", dict(bias))
+        number("repetition_penalty", self.repetition_penalty, "above 0", lambda p: 0 < p < math.inf)
+        for name in ("presence_penalty", "frequency_penalty"):
+            number(name, getattr(self, name), "that is finite", math.isfinite)
+        integer("no_repeat_ngram_size", self.no_repeat_ngram_size, least=0)
+        words = tuple(
+            items("a bad word", word) for word in items("bad_words_ids", self.bad_words_ids)
+        )
+        for word in words:
+            require(word != (), "a bad word must have at least one token id")
+            for token in word:
+                integer("a token id of a bad word", token, least=0)
+        self._set("bad_words_ids", words)
+        for name in ("forced_bos_token_id", "forced_eos_token_id"):
+            if (token := getattr(self, name)) is not None:
+                integer(name, token, least=0)
+
+    def _check_end(self) -> None:
+        integer("max_tokens", self.max_tokens, least=1)
+        integer("min_tokens", self.min_tokens, least=0)
+        require(
+            self.min_tokens <= self.max_tokens,
+            f"min_tokens must be at most max_tokens, got {self.min_tokens} and {self.max_tokens}",
+        )
+        stop = (self.stop,) if isinstance(self.stop, str) else items("stop", self.stop)
+        for text in stop:
+            require(isinstance(text, str), f"a stop string must be a string, got {text!r:.60}")
+            require(text != "", "a stop string must not be empty")
+        stop_token_ids = items("stop_token_ids", self.stop_token_ids)
+        for token in stop_token_ids:
+            integer("a stop token id", token, least=0)
+        self._set("stop", stop)
+        self._set("stop_token_ids", stop_token_ids)
+        boolean("ignore_eos", self.ignore_eos)
+        boolean("include_stop_str_in_output", self.include_stop_str_in_output)
+
+    def _check_answers(self) -> None:
+        for name in ("logprobs", "prompt_logprobs"):
+            if (count := getattr(self, name)) is not None:
+                integer(name, count, least=0)
+        modes = ("raw", "processed")
+        require(
+            self.logprobs_mode in modes,
+            f"logprobs_mode must be raw or processed, got {self.logprobs_mode!r:.60}",
+        )
+        integer("n", self.n, least=1)
+        if self.best_of is not None:
+            integer("best_of", self.best_of, least=1)
+            require(
+                self.best_of >= self.n,
+                f"best_of must be at least n, got {self.best_of} and {self.n}",
+            )
+        most = f"at most {MOST_ANSWERS} answers can be had to one prompt, got {self.answers!r:.60}"
+        require(self.answers <= MOST_ANSWERS, most)
+
+    def _set(self, name: str, value: Any) -> None:
+        """What was given, in the form that is kept."""
+        object.__setattr__(self, name, value)
+
+    @property
+    def answers(self) -> int:
+        """How many are made to one prompt."""
+        return self.n if self.best_of is None else self.best_of
+
+    @property
+    def penalises(self) -> bool:
+        """Whether anything is done to logits that holds without a draw, too."""
+        return bool(
+            self.logit_bias
+            or self.repetition_penalty != 1
+            or self.presence_penalty
+            or self.frequency_penalty
+            or self.no_repeat_ngram_size
+            or self.bad_words_ids
+            or self.min_tokens
+            or self.forced_bos_token_id is not None
+            or self.forced_eos_token_id is not None
+        )
+
+    @property
+    def named_ids(self) -> frozenset[int]:
+        """Every token id that is named here, which a model must have."""
+        forced = (self.forced_bos_token_id, self.forced_eos_token_id)
+        words = (token for word in self.bad_words_ids for token in word)
+        return frozenset(
+            (*self.logit_bias, *words, *(token for token in forced if token is not None))
+        )
 
     def branch(self, index: int) -> SamplingParams:
         """What the answer of that index would be asked with alone: its seed is seed + index, modulo 2^63."""
         seed = None if self.seed is None else (self.seed + index) % 2**63
-        return replace(self, n=1, seed=seed)
-
-
-def _require(condition: bool, message: str) -> None:
-    if not condition:
-        raise RequestError(message)
-
-
-def _items(name: str, value: Any) -> tuple[Any, ...]:
-    try:
-        return tuple(value)
-    except TypeError:
-        raise RequestError(f"{name} must be a list, got {value!r:.60}") from None
-
-
-def _integer(name: str, value: Any, least: int) -> None:
-    # Python counts True as 1; whoever writes it means something else.
-    whole = isinstance(value, Integral) and not isinstance(value, bool)
-    _require(
-        whole and value >= least,
-        f"{name} must be a whole number of at least {least}, got {value!r:.60}",
-    )
-
-
-def _boolean(name: str, value: Any) -> None:
-    _require(isinstance(value, bool), f"{name} must be true or false, got {value!r:.60}")
-
-
-def _number(name: str, value: Any, range_: str, fits: Callable[[Any], bool]) -> None:
-    real = isinstance(value, Real) and not isinstance(value, bool)
-    _require(real and fits(value), f"{name} must be a number {range_}, got {value!r:.60}")
+        return replace(self, n=1, best_of=None if self.best_of is None else 1, seed=seed)

@@ -21,11 +21,14 @@ def checked_ids(ids: Any, vocab_size: int) -> list[int]:
     for token in ids:
         if type(token) is not int:
             raise RequestError(f"{token!r:.60} is no token id: ids are integers")
-        if not 0 <= token < vocab_size:
-            raise RequestError(
-                f"token id {token} is unknown: the model has ids 0 to {vocab_size - 1}"
-            )
+        check_known(token, vocab_size)
     return list(ids)
+
+
+def check_known(token: int, vocab_size: int) -> None:
+    """Raises RequestError where the model has no such token."""
+    if not 0 <= token < vocab_size:
+        raise RequestError(f"token id {token} is unknown: the model has ids 0 to {vocab_size - 1}")
 
 
 def is_list_of_prompts(prompt: Any) -> bool:

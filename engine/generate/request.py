@@ -12,14 +12,17 @@ from torch import Tensor
 from engine.generate.answer import AnswerText, Completion, Piece, TokenLogprob
 from engine.generate.logprobs import token_logprob
 from engine.generate.params import SamplingParams
-from engine.generate.sample import Sampler
+from engine.generate.processors import History
+from engine.generate.sample import Guide, Sampler
 
 
 class Request:
     """A prompt on its way to an answer of at most `limit` tokens, which one of `ends` ends.
 
+    `guide` says what the answer has to look like; where nothing can follow, it ends too.
+
     `tokens` are the prompt's and the answer's so far, `pieces` what was said of the answer's. `branches`
-    are the other answers to the same prompt, where it has several. `read_as` is the length that ropes
+    are the other answers to the same prompt, where several are made, of which `n` are given. `read_as` is the length that ropes
     which follow it are to take, see Room; `arrival` is a scheduler's number for it.
     """
 
@@ -32,8 +35,9 @@ class Request:
         limit: int,
         ends: Set[int],
         index: int = 0,
+        guide: Guide | None = None,
     ) -> None:
-        self.prompt, self.params = list(prompt), params.branch(index)
+        self.prompt, self.n, self.params = list(prompt), params.n, params.branch(index)
         self.limit, self.ends, self.index = limit, ends, index
         self.tokens = list(prompt)
         self.read_as = len(prompt)
@@ -42,7 +46,9 @@ class Request:
         self.pieces: list[Piece] = []
         self.prompt_logprobs: list[TokenLogprob | None] = [None]
         self._answer = answer
-        self._sampler = Sampler(self.params)
+        self._guide = guide
+        self._sampler = Sampler(self.params, guide)
+        self._logprobs = 0.0  # of the answer's tokens, added up
 
     @property
     def longest(self) -> int:
@@ -61,28 +67,44 @@ class Request:
 
     def choose(self, logits: Tensor) -> Piece:
         """The next token, after logits [V] of the last one; LockstepError where they are not finite."""
-        token = self._sampler(logits)
-        entry = token_logprob(logits, token, self.params.logprobs)
+        scores = self._sampler.scores(logits, self._history())
+        token = self._sampler.choose(scores)
+        entries = self._entries(logits, scores, token)
         self.tokens.append(token)
-        piece = self._piece(token, entry)
+        if self._guide is not None and token not in self.ends:
+            self._guide.push(token)
+        piece = self._piece(token, entries)
         self.pieces.append(piece)
         return piece
 
-    def _piece(self, token: int, entry: TokenLogprob | None) -> Piece:
+    def _history(self) -> History:
+        return History(self.prompt, self.tokens[len(self.prompt) :], self.ends, self.limit)
+
+    def _entries(self, logits: Tensor, scores: Tensor, token: int) -> tuple[TokenLogprob, ...]:
+        """What is recorded of a token that was chosen from `scores`, which became of the logits."""
+        params = self.params
+        if params.best_of is not None:
+            self._logprobs += token_logprob(logits, token, 0).logprob
+        if params.logprobs is None:
+            return ()
+        asked = logits if params.logprobs_mode == "raw" else scores
+        return (token_logprob(asked, token, params.logprobs, self._answer.decoded),)
+
+    def _piece(self, token: int, entries: tuple[TokenLogprob, ...]) -> Piece:
         answer = self._answer
         ended = token in self.ends
         text = "" if ended else answer.push(token)
-        final = ended or answer.stopped or len(self.pieces) == self.limit - 1
+        complete = self._guide is not None and self._guide.done
+        final = ended or complete or answer.stopped or len(self.pieces) == self.limit - 1
         if final:
             text += answer.finish()  # may complete a stop string
-        reason = "stop" if ended or answer.stopped else "length"
-        return Piece(
-            text,
-            (token,),
-            reason if final else None,
-            () if entry is None else (entry,),
-            self.index,
-        )
+        reason = "stop" if ended or complete or answer.stopped else "length"
+        return Piece(text, (token,), reason if final else None, entries, self.index)
+
+    @property
+    def score(self) -> float:
+        """The mean log-probability of the answer's tokens under the model, where it is counted."""
+        return self._logprobs / len(self.pieces)
 
     def see(self, first: int, logits: Tensor) -> None:
         """Takes from logits [T, V] of the tokens from position `first` on what they foretold."""
@@ -90,14 +112,20 @@ class Request:
             # A prompt that is computed once more foretells nothing new.
             if position == len(self.prompt_logprobs) < len(self.prompt):
                 token = self.prompt[position]
-                entry = token_logprob(row, token, self.params.prompt_logprobs)
-                self.prompt_logprobs.append(entry)
+                n = self.params.prompt_logprobs or 0
+                self.prompt_logprobs.append(token_logprob(row, token, n))
 
 
 def completions(request: Request) -> list[Completion]:
-    """The answers to a request whose branches are all done, in the order of their indices."""
+    """The answers to a request whose branches are all done: in the order of their indices, or the best.
+
+    Those come first that are the most likely; all that were made count as used.
+    """
     answers = [request, *request.branches]
     n_prompt, n_completed = len(request.prompt), sum(len(answer.pieces) for answer in answers)
+    best_of = request.params.best_of is not None
+    if best_of:
+        answers.sort(key=lambda answer: answer.score, reverse=True)
     return [
         Completion(
             text="".join(piece.text for piece in answer.pieces),
@@ -115,7 +143,8 @@ def completions(request: Request) -> list[Completion]:
             prompt_logprobs=None
             if request.params.prompt_logprobs is None
             else list(request.prompt_logprobs),
-            index=answer.index,
+            index=index,
+            score=answer.score if best_of else None,
         )
-        for answer in answers
+        for index, answer in enumerate(answers[: request.n])
     ]

@@ -1,73 +1,69 @@
-"""Logits to a token: temperature, the cuts in transformers' order and meaning, and the draw.
-
-Cuts and draw happen in float64 on the CPU, so that with one seed the same logits give the same token
-on every device.
-"""
+"""Logits to a token: the processors of a request, then the most likely token or a draw."""
 
 from __future__ import annotations
+
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from engine.errors import LockstepError
+from engine.errors import LockstepError, RequestError
 from engine.generate.params import SamplingParams
+from engine.generate.processors import NO_HISTORY, History, narrowed, penalised
+
+
+class Guide(Protocol):
+    """What an answer has to look like, followed token by token."""
+
+    @property
+    def done(self) -> bool:
+        """Whether nothing can follow."""
+
+    def mask(self) -> Tensor:
+        """Which tokens may come next, bool [V] on the CPU."""
+
+    def push(self, token: int) -> None:
+        """That one came."""
 
 
 class Sampler:
     """Chooses one token after another from logits [V], by one request's parameters and own seed."""
 
-    def __init__(self, params: SamplingParams) -> None:
-        self.params = params
+    def __init__(self, params: SamplingParams, guide: Guide | None = None) -> None:
+        self.params, self.guide = params, guide
         self.generator = torch.Generator("cpu")
         if params.seed is None:
             self.generator.seed()
         else:
             self.generator.manual_seed(params.seed)
 
-    def __call__(self, logits: Tensor) -> int:
-        """Raises LockstepError where the logits are not finite."""
-        best = int(logits.argmax())  # the first of equals; a NaN comes before every number
+    def __call__(self, logits: Tensor, history: History = NO_HISTORY) -> int:
+        """The next token; LockstepError where the model's logits are not finite, or all are banned."""
+        return self.choose(self.scores(logits, history))
+
+    def scores(self, logits: Tensor, history: History) -> Tensor:
+        """What a token is chosen from, [V]: the logits after all that the request does to them."""
+        best = int(logits.argmax())  # a NaN comes before every number
         if not logits[best].isfinite():
             raise LockstepError(
                 f"the model's logits are not finite (token {best} has {float(logits[best])}); "
                 "its weights are damaged, or too large for the dtype: try float32"
             )
+        if self.params.penalises:
+            logits = penalised(logits, self.params, history)
+        if self.guide is not None:
+            logits = logits.masked_fill(~self.guide.mask().to(logits.device), -torch.inf)
+        if logits.max() == -torch.inf:
+            raise RequestError(
+                "no token is left to choose: bad words, biases, repeats or what the answer must look "
+                "like forbid all of them; ask for fewer of these"
+            )
+        return (
+            logits if self.params.temperature == 0 else narrowed(logits.cpu().double(), self.params)
+        )
+
+    def choose(self, scores: Tensor) -> int:
+        """The most likely token, the first of equals, or one that is drawn."""
         if self.params.temperature == 0:
-            return best
-        probabilities = processed(logits, self.params).softmax(-1)
-        return int(torch.multinomial(probabilities, 1, generator=self.generator))
-
-
-def processed(logits: Tensor, params: SamplingParams) -> Tensor:
-    """Logits [V] after temperature and cuts, float64 on the CPU, the largest 0; what is cut is -inf."""
-    logits = logits.cpu().double()
-    # Shifted first: a temperature near 0 then takes the rest to -inf, and the best never to inf.
-    logits = (logits - logits.max()) / params.temperature
-    if params.top_k is not None:
-        logits = top_k(logits, params.top_k)
-    if params.top_p is not None and params.top_p < 1:
-        logits = top_p(logits, params.top_p)
-    if params.min_p is not None:
-        logits = min_p(logits, params.min_p)
-    return logits
-
-
-def top_k(logits: Tensor, k: int) -> Tensor:
-    """Keeps the k largest, and all that equal the k-th."""
-    kth = logits.topk(min(k, len(logits))).values[-1]
-    return logits.masked_fill(logits < kth, -torch.inf)
-
-
-def top_p(logits: Tensor, p: float) -> Tensor:
-    """Keeps the most likely tokens up to the one whose share brings their sum to p (Holtzman 2020).
-
-    Of equal tokens the lower ids count as the more likely.
-    """
-    shares, order = logits.softmax(-1).sort(descending=True, stable=True)
-    cut = shares.cumsum(-1) - shares >= p  # what is more likely has p already; 0 for the best
-    return logits.masked_fill(cut.scatter(-1, order, cut), -torch.inf)
-
-
-def min_p(logits: Tensor, p: float) -> Tensor:
-    """Keeps the tokens at least p times as likely as the most likely one (Nguyen 2024)."""
-    return logits.masked_fill((logits - logits.max()).exp() < p, -torch.inf)
+            return int(scores.argmax())
+        return int(torch.multinomial(scores.softmax(-1), 1, generator=self.generator))

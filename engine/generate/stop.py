@@ -28,17 +28,23 @@ class StopMatcher:
         self._held = ""
         self.matched = False
 
-    def push(self, text: str) -> str:
-        """Return the text that is now safe to show; after a match there is none."""
+    def push(self, text: str, armed: bool = True) -> str:
+        """Return the text that is now safe to show; after a match there is none.
+
+        Unless `armed`, a stop string that is completed here is text like any other.
+        """
         if self.matched:
             return ""
         held = self._held + text
         for end, character in enumerate(text, start=len(self._held) + 1):
             # A list, not a generator: every stop string must see every character.
-            if found := [stop.size for stop in self._stops if stop.completes_with(character)]:
+            found = [stop for stop in self._stops if stop.completes_with(character)]
+            if found and armed:
                 self.matched = True
                 self._held = ""
-                return held[: end if self._include else end - found[0]]
+                return held[: end if self._include else end - found[0].size]
+            for stop in found:
+                stop.go_on()
         safe = len(held) - max((stop.seen for stop in self._stops), default=0)
         self._held = held[safe:]
         return held[:safe]

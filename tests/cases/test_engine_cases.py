@@ -21,7 +21,8 @@ from conformance.golden import REPOSITORY_GOLDENS
 from engine import Engine, SamplingParams
 from engine.cache import ContiguousCache, Group, Part
 from engine.errors import RequestError
-from engine.generate.sample import Sampler, processed
+from engine.generate.processors import processed
+from engine.generate.sample import Sampler
 from engine.layers import RMSNorm
 from engine.probe import attached
 from engine.spec import RMSNorm as Norm

@@ -128,8 +128,9 @@ def test_the_document_is_plain_json(engine: Engine) -> None:
         "usage",
         "prompt_logprobs",
         "index",
+        "score",
     ]
-    assert list(document["logprobs"][0]) == ["token_id", "logprob", "top"]
+    assert list(document["logprobs"][0]) == ["token_id", "logprob", "top", "text_offset"]
 
 
 # -- where it ends ---------------------------------------------------------------------------------

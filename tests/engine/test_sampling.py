@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from engine import SamplingParams
 from engine.errors import LockstepError, RequestError
-from engine.generate.sample import Sampler, processed
+from engine.generate.processors import processed
+from engine.generate.sample import Sampler
 from tests.engine import tiny
 
 # Few distinct values, so that ties are common; multiples of 1/64, so that what is no tie stays none
