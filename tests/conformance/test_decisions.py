@@ -29,10 +29,11 @@ from conformance.decisions import STAGES, check_decisions, p_value
 from conformance.golden import REPOSITORY_GOLDENS
 from conformance.text_vocabularies import ascii_only
 from engine.errors import LockstepError, ModelFileError
-from engine.generate import Completion, SamplingParams, sample
-from engine.generate.answer import AnswerText
+from engine.generate import Completion, SamplingParams, processors
+from engine.generate.answer import AnswerText, TokenLogprob
 from engine.generate.engine import Engine
 from engine.generate.request import Request
+from engine.generate.sample import Sampler
 from engine.tokenizer.stream import TokenStream
 
 GOLDEN = REPOSITORY_GOLDENS / NAME
@@ -63,52 +64,52 @@ def test_the_golden_is_small() -> None:
 
 
 def _wrong_temperature(patch: Patch) -> None:
-    right = sample.processed
+    right = processors.narrowed
 
-    def processed(logits: Tensor, params: SamplingParams) -> Tensor:
+    def narrowed(logits: Tensor, params: SamplingParams) -> Tensor:
         warmer = params.temperature if params.temperature == 1 else params.temperature * 1.001
         return right(logits, dataclasses.replace(params, temperature=warmer))
 
-    patch.setattr(sample, "processed", processed)
+    patch.setattr(processors, "narrowed", narrowed)
 
 
 def _wrong_cut(name: str, change: Callable[[Any], Any]) -> Callable[[Patch], None]:
     def plant(patch: Patch) -> None:
-        right = getattr(sample, name)
-        patch.setattr(sample, name, lambda logits, setting: right(logits, change(setting)))
+        right = getattr(processors, name)
+        patch.setattr(processors, name, lambda logits, setting: right(logits, change(setting)))
 
     return plant
 
 
 def _wrong_order(patch: Patch) -> None:
-    def processed(logits: Tensor, params: SamplingParams) -> Tensor:
-        logits = logits.double() / params.temperature
+    def narrowed(logits: Tensor, params: SamplingParams) -> Tensor:
+        logits = logits / params.temperature
         if params.min_p is not None:
-            logits = sample.min_p(logits, params.min_p)
+            logits = processors.min_p(logits, params.min_p)
         if params.top_p is not None:
-            logits = sample.top_p(logits, params.top_p)
-        return logits if params.top_k is None else sample.top_k(logits, params.top_k)
+            logits = processors.top_p(logits, params.top_p)
+        return logits if params.top_k is None else processors.top_k(logits, params.top_k)
 
-    patch.setattr(sample, "processed", processed)
+    patch.setattr(processors, "narrowed", narrowed)
 
 
 def _last_of_ties(patch: Patch) -> None:
-    right = sample.Sampler.__call__
+    right = Sampler.choose
 
-    def call(self: sample.Sampler, logits: Tensor) -> int:
+    def choose(self: Sampler, scores: Tensor) -> int:
         if self.params.temperature == 0:
-            return len(logits) - 1 - int(logits.flip(-1).argmax())
-        return right(self, logits)
+            return len(scores) - 1 - int(scores.flip(-1).argmax())
+        return right(self, scores)
 
-    patch.setattr(sample.Sampler, "__call__", call)
+    patch.setattr(Sampler, "choose", choose)
 
 
 def _no_seed(patch: Patch) -> None:
-    right = sample.Sampler.__init__
+    right = Sampler.__init__
     patch.setattr(
-        sample.Sampler,
+        Sampler,
         "__init__",
-        lambda self, params: right(self, dataclasses.replace(params, seed=None)),
+        lambda self, params, *guide: right(self, dataclasses.replace(params, seed=None), *guide),
     )
 
 
@@ -179,9 +180,9 @@ def _counts_the_prompt_alone(patch: Patch) -> None:
 def _neighbours_logprob(patch: Patch) -> None:
     right = asked.token_logprob
 
-    def entry(logits: Tensor, token: int, n: int | None) -> Any:
-        found = right(logits, token, n)
-        return found and dataclasses.replace(found, logprob=right(logits, token - 1, n).logprob)  # type: ignore[union-attr]
+    def entry(logits: Tensor, token: int, *asked: int) -> TokenLogprob:
+        neighbour = right(logits, token - 1, *asked)
+        return dataclasses.replace(right(logits, token, *asked), logprob=neighbour.logprob)
 
     patch.setattr(asked, "token_logprob", entry)
 
@@ -242,7 +243,7 @@ def test_a_stage_that_raises_has_answered_with_its_error(monkeypatch: Patch) -> 
     def raises(logits: Tensor, k: int) -> Tensor:
         raise ZeroDivisionError("no tokens")
 
-    monkeypatch.setattr(sample, "top_k", raises)
+    monkeypatch.setattr(processors, "top_k", raises)
     (first, *_) = check_decisions(GOLDEN)
     assert first.stage == "sampling.top_k"
     assert first.got == "ZeroDivisionError('no tokens')"
