@@ -213,10 +213,10 @@ _ENDINGS = (
         "reason-in-every-piece",
         "gives a reason before the last piece",
         OPENAI,
-        _ENGINE,
-        "                    yield said\n",
-        "                    reason = said.finish_reason or 'length'\n"
-        "                    yield Piece(said.text, said.token_ids, reason, said.logprobs)\n",
+        "generate/service.py",
+        "        return said\n",
+        "        reason = said.finish_reason or 'length'\n"
+        "        return Piece(said.text, said.token_ids, reason, said.logprobs)\n",
         "stopping.reason",
     ),
     decision(

@@ -1,14 +1,15 @@
 """The engine: a loaded model with its tokenizer, from a prompt to a completion.
 
-`generate` and `stream` make requests of prompts and have a scheduler serve them: one path for one
-prompt and for many.
+`generate` and `stream`, and their async forms, make requests of prompts and have a service bring their
+pieces: one path for one prompt and for many.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncGenerator, Generator, Sequence
 from functools import cached_property
 from pathlib import Path
+from threading import Lock
 from typing import Any, Self, overload
 
 import torch
@@ -20,7 +21,7 @@ from engine.cache import Cache, PagedCache, Part, check_cache, make_cache, store
 from engine.custom import check_custom
 from engine.decoder import Decoder
 from engine.device import DTYPES, check_device, check_dtype
-from engine.errors import LockstepError, RequestError
+from engine.errors import RequestError
 from engine.families import text_config
 from engine.generate.answer import AnswerText, Completion, Piece
 from engine.generate.params import SamplingParams
@@ -33,6 +34,7 @@ from engine.generate.prompts import (
 )
 from engine.generate.request import Request, completions
 from engine.generate.scheduler import MAX_BATCH, STEP_TOKENS, Scheduler
+from engine.generate.service import Service
 from engine.mask import PLAIN, Custom
 from engine.models import resolve
 from engine.probe import attached
@@ -69,6 +71,7 @@ class Engine:
         self.cache = cache
         self.cache_tokens = cache_tokens
         self.store = store_named(cache_dtype)
+        self._lock = Lock()  # threads must not each make the cache that they are to share
 
     @classmethod
     def load(
@@ -182,30 +185,53 @@ class Engine:
         Special tokens that a text spells out are plain text unless `parse_special` asks for them.
         Raises RequestError, before anything is computed, where any of the prompts cannot be served.
         """
-        if is_list_of_prompts(prompt):
-            return self._answers([self.request(each, params, parse_special) for each in prompt])
-        return self._answers([self.request(prompt, params, parse_special)])[0]
-
-    def _answers(self, requests: list[Request]) -> list[Completion | list[Completion]]:
+        requests = self._requests(prompt, params, parse_special)
         if requests:
-            for _ in self._served(requests, self._scheduler(requests)):
+            for _ in self._service(requests).pieces(requests):
                 pass
-        answers = [completions(request) for request in requests]
-        return [answer if len(answer) > 1 else answer[0] for answer in answers]
+        return _answers(prompt, requests)
+
+    async def agenerate(
+        self, prompt: Any, params: SamplingParams | None = None, *, parse_special: bool = False
+    ) -> Any:
+        """As `generate`, while the event loop goes on. A task that is cancelled gives its cache back."""
+        requests = self._requests(prompt, params, parse_special)
+        if requests:
+            async for _ in self._service(requests).apieces(requests):
+                pass
+        return _answers(prompt, requests)
 
     def stream(
         self, prompt: Prompt, params: SamplingParams | None = None, *, parse_special: bool = False
-    ) -> Iterator[Piece]:
+    ) -> Generator[Piece]:
         """One Piece per token, as soon as it is known; never half a character, never past a stop.
 
         Of several answers the pieces come in turns, by their index. What `generate` refuses is refused
         here at once, not when the first piece is asked for; and so is a choice of the best answers, as
         they are known at the end alone.
         """
+        requests = self._to_stream(prompt, params, parse_special)
+        return self._service(requests).pieces(requests)
+
+    def astream(
+        self, prompt: Prompt, params: SamplingParams | None = None, *, parse_special: bool = False
+    ) -> AsyncGenerator[Piece]:
+        """As `stream`, while the event loop goes on."""
+        requests = self._to_stream(prompt, params, parse_special)
+        return self._service(requests).apieces(requests)
+
+    def _to_stream(
+        self, prompt: Prompt, params: SamplingParams | None, parse_special: bool
+    ) -> list[Request]:
         if params is not None and params.answers > params.n:
             raise RequestError("best_of above n cannot be streamed: the best are known at the end")
-        requests = [self.request(prompt, params, parse_special)]
-        return self._served(requests, self._scheduler(requests))
+        return [self.request(prompt, params, parse_special)]
+
+    def _requests(
+        self, prompt: Any, params: SamplingParams | None, parse_special: bool
+    ) -> list[Request]:
+        prompts = prompt if is_list_of_prompts(prompt) else [prompt]
+        return [self.request(each, params, parse_special) for each in prompts]
 
     def request(
         self, prompt: Prompt, params: SamplingParams | None = None, parse_special: bool = False
@@ -230,21 +256,28 @@ class Engine:
         """How many tokens an answer can have at most."""
         return min(params.max_tokens, self.spec.context - len(ids))
 
-    def _scheduler(self, requests: Sequence[Request]) -> Scheduler:
-        """One that serves these requests, which are submitted already."""
-        scheduler = Scheduler(
-            self.decoder, self._cache_for(requests), self.step_tokens, self.max_batch
-        )
+    def _service(self, requests: Sequence[Request]) -> Service:
+        """One that can serve these requests: that of all calls where they share a cache."""
+        if self.cache == "paged":
+            with self._lock:
+                service = self._shared
+        else:
+            service = self._serving(self._cache_for(requests))
         for request in requests:
-            scheduler.submit(request)
-        return scheduler
+            service.scheduler.check(request)
+        return service
+
+    @cached_property
+    def _shared(self) -> Service:
+        return self._serving(self.pages)
+
+    def _serving(self, cache: Cache) -> Service:
+        return Service(Scheduler(self.decoder, cache, self.step_tokens, self.max_batch))
 
     def _cache_for(self, requests: Sequence[Request]) -> Cache:
         """With a row for each of the answers, or for as many as may run and there is memory for."""
-        if self.cache == "paged":
-            return self.pages
         capacity = max(request.longest for request in requests)
-        rows = min(self.max_batch, sum(1 + len(request.branches) for request in requests))
+        rows = min(self.max_batch, sum(len(request.answers) for request in requests))
         while True:
             try:
                 return self.new_cache(capacity, rows, self.step_tokens)
@@ -252,18 +285,6 @@ class Engine:
                 if rows == 1:
                     raise
                 rows //= 2
-
-    def _served(self, requests: Sequence[Request], scheduler: Scheduler) -> Iterator[Piece]:
-        """The pieces of all of them as they come; raises the first error, and leaves nothing behind."""
-        try:
-            while not scheduler.idle:
-                for _, said in scheduler.step():
-                    if isinstance(said, LockstepError):
-                        raise said
-                    yield said
-        finally:
-            for request in requests:
-                scheduler.cancel(request)
 
     def _answer_text(self, prompt: Sequence[int], params: SamplingParams) -> AnswerText:
         if self.has_tokenizer:
@@ -370,3 +391,10 @@ class Engine:
         if chunk is not None and chunk < 1:
             raise RequestError(f"a chunk must have at least 1 token, got {chunk}")
         return self.new_cache(len(ids), 1, chunk)
+
+
+def _answers(prompt: Any, requests: Sequence[Request]) -> Any:
+    """Of a prompt one answer, or a list where n are asked for; of a list of prompts a list of these."""
+    answers = [completions(request) for request in requests]
+    given = [answer if len(answer) > 1 else answer[0] for answer in answers]
+    return given if is_list_of_prompts(prompt) else given[0]

@@ -51,6 +51,11 @@ class Request:
         self._logprobs = 0.0  # of the answer's tokens, added up
 
     @property
+    def answers(self) -> tuple[Request, ...]:
+        """All that are made to this prompt, by their index; a branch has none but its own."""
+        return (self, *self.branches)
+
+    @property
     def longest(self) -> int:
         """How many tokens a cache must be able to hold: all but the last one, which is never read."""
         return len(self.prompt) + self.limit - 1
@@ -121,7 +126,7 @@ def completions(request: Request) -> list[Completion]:
 
     Those come first that are the most likely; all that were made count as used.
     """
-    answers = [request, *request.branches]
+    answers = list(request.answers)
     n_prompt, n_completed = len(request.prompt), sum(len(answer.pieces) for answer in answers)
     best_of = request.params.best_of is not None
     if best_of:

@@ -64,20 +64,24 @@ class Scheduler:
     def idle(self) -> bool:
         return not self.waiting and not self.running
 
-    def submit(self, request: Request) -> None:
-        """Takes a request in; RequestError where it could not be served even alone."""
+    def check(self, request: Request) -> None:
+        """Raises RequestError where it could not be served even alone."""
         if request.longest > self.cache.capacity:
             raise RequestError(
                 f"the prompt and its answer may have {request.longest} tokens, and the KV cache has "
                 f"room for {self.cache.capacity}: ask for fewer tokens"
             )
-        for one in (request, *request.branches):
+
+    def submit(self, request: Request) -> None:
+        """Takes a request in, behind those that are there; refuses what `check` does."""
+        self.check(request)
+        for one in request.answers:
             one.arrival = next(self._arrivals)
         self.waiting.append(request)
 
     def cancel(self, request: Request) -> None:
         """Forgets a request and its branches, whatever has become of them."""
-        for one in (request, *request.branches):
+        for one in request.answers:
             self._forget(one)
 
     @torch.inference_mode()
