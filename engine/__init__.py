@@ -9,18 +9,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from engine.generate import BeamSearch as BeamSearch
     from engine.generate import Engine as Engine
     from engine.generate import SamplingParams as SamplingParams
     from engine.mask import Custom as Custom
     from engine.tokenizer import Tokenizer as Tokenizer
 
 _HOMES = {
+    "BeamSearch": "engine.generate",
     "Custom": "engine.mask",
     "Engine": "engine.generate",
     "SamplingParams": "engine.generate",
     "Tokenizer": "engine.tokenizer",
 }
-__all__ = ["Custom", "Engine", "SamplingParams", "Tokenizer"]
+__all__ = ["BeamSearch", "Custom", "Engine", "SamplingParams", "Tokenizer"]
 
 
 def __getattr__(name: str) -> Any:

@@ -1,7 +1,8 @@
 """From a prompt to a completion: parameters, sampling, stopping and the loop."""
 
 from engine.generate.answer import Completion, Piece
+from engine.generate.beam_params import BeamSearch
 from engine.generate.engine import Engine
 from engine.generate.params import SamplingParams
 
-__all__ = ["Completion", "Engine", "Piece", "SamplingParams"]
+__all__ = ["BeamSearch", "Completion", "Engine", "Piece", "SamplingParams"]

@@ -6,6 +6,7 @@ pieces: one path for one prompt and for many.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Generator, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -23,7 +24,9 @@ from engine.decoder import Decoder
 from engine.device import DTYPES, check_device, check_dtype
 from engine.errors import RequestError
 from engine.families import text_config
+from engine.generate import beam
 from engine.generate.answer import AnswerText, Completion, Piece
+from engine.generate.beam_params import BeamSearch
 from engine.generate.params import SamplingParams
 from engine.generate.prompts import (
     Prompt,
@@ -186,7 +189,9 @@ class Engine:
         Raises RequestError, before anything is computed, where any of the prompts cannot be served.
         """
         requests = self._requests(prompt, params, parse_special)
-        if requests:
+        if params is not None and params.beams is not None:
+            self._search(requests, params.beams)
+        elif requests:
             for _ in self._service(requests).pieces(requests):
                 pass
         return _answers(prompt, requests)
@@ -196,10 +201,18 @@ class Engine:
     ) -> Any:
         """As `generate`, while the event loop goes on. A task that is cancelled gives its cache back."""
         requests = self._requests(prompt, params, parse_special)
-        if requests:
+        if params is not None and params.beams is not None:
+            await asyncio.to_thread(self._search, requests, params.beams)
+        elif requests:
             async for _ in self._service(requests).apieces(requests):
                 pass
         return _answers(prompt, requests)
+
+    def _search(self, requests: Sequence[Request], asked: BeamSearch) -> None:
+        """Has a beam search serve each of the requests, in a cache of its own."""
+        for request in requests:
+            cache = self.new_cache(request.longest, asked.beams, self.step_tokens)
+            beam.serve(request, self.decoder, cache, self.step_tokens)
 
     def stream(
         self, prompt: Prompt, params: SamplingParams | None = None, *, parse_special: bool = False
@@ -207,8 +220,8 @@ class Engine:
         """One Piece per token, as soon as it is known; never half a character, never past a stop.
 
         Of several answers the pieces come in turns, by their index. What `generate` refuses is refused
-        here at once, not when the first piece is asked for; and so is a choice of the best answers, as
-        they are known at the end alone.
+        here at once, not when the first piece is asked for; and so are a choice of the best answers and
+        a beam search, as those are known at the end alone.
         """
         requests = self._to_stream(prompt, params, parse_special)
         return self._service(requests).pieces(requests)
@@ -225,6 +238,8 @@ class Engine:
     ) -> list[Request]:
         if params is not None and params.answers > params.n:
             raise RequestError("best_of above n cannot be streamed: the best are known at the end")
+        if params is not None and params.beams is not None:
+            raise RequestError("a beam search cannot be streamed: its answers are known at the end")
         return [self.request(prompt, params, parse_special)]
 
     def _requests(

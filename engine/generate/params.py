@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from engine.generate.beam_params import BeamSearch
 from engine.generate.checks import boolean, integer, items, number, require
 
 MOST_ANSWERS = 1024  # to one prompt
@@ -40,7 +41,8 @@ class SamplingParams:
     `logprobs_mode` "raw" that is the model's own distribution; under "processed" the one that the token
     was chosen from. `prompt_logprobs` n does so for the prompt's tokens, which are always raw.
     `n` answers are given to one prompt; the one of index i has the seed of `branch(i)`. With `best_of`
-    as many are made, and those n are given whose tokens are the most likely on average.
+    as many are made, and those n are given whose tokens are the most likely on average. With `beams`
+    the n best are given that a beam search finds, in which log-probabilities take the place of logits.
     """
 
     max_tokens: int = 64
@@ -70,12 +72,15 @@ class SamplingParams:
     prompt_logprobs: int | None = None
     n: int = 1
     best_of: int | None = None
+    beams: BeamSearch | None = None
 
     def __post_init__(self) -> None:
         self._check_choice()
         self._check_penalties()
         self._check_end()
         self._check_answers()
+        if self.beams is not None:
+            self._check_beams(self.beams)
 
     def _check_choice(self) -> None:
         number("temperature", self.temperature, "0 or more", lambda t: 0 <= t < math.inf)
@@ -154,6 +159,19 @@ class SamplingParams:
             )
         most = f"at most {MOST_ANSWERS} answers can be had to one prompt, got {self.answers!r:.60}"
         require(self.answers <= MOST_ANSWERS, most)
+
+    def _check_beams(self, beams: BeamSearch) -> None:
+        require(isinstance(beams, BeamSearch), f"beams must be a BeamSearch, got {beams!r:.60}")
+        require(
+            self.n <= beams.beams,
+            f"a beam search gives at most one answer a beam, and {self.n} were asked of {beams.beams}",
+        )
+        require(self.temperature == 0, "a beam search draws nothing: temperature must be 0")
+        require(self.best_of is None, "a beam search ranks its answers itself: leave best_of out")
+        require(
+            not self.stop,
+            "stop strings cannot end the answers of a beam search; use stop_token_ids",
+        )
 
     def _set(self, name: str, value: Any) -> None:
         """What was given, in the form that is kept."""

@@ -6,6 +6,7 @@ Whatever is a request's own is here, so that its tokens depend on nothing else i
 from __future__ import annotations
 
 from collections.abc import Sequence, Set
+from dataclasses import replace
 
 from torch import Tensor
 
@@ -75,6 +76,18 @@ class Request:
         scores = self._sampler.scores(logits, self._history())
         token = self._sampler.choose(scores)
         entries = self._entries(logits, scores, token)
+        return self._take(token, entries)
+
+    def dictate(
+        self, tokens: Sequence[int], entries: Sequence[TokenLogprob], logprobs: float
+    ) -> None:
+        """Takes the whole answer of a beam search: its tokens, what is recorded of them, and their sum."""
+        for i, token in enumerate(tokens):
+            offset = self._answer.decoded
+            self._take(token, tuple(replace(e, text_offset=offset) for e in entries[i : i + 1]))
+        self._logprobs = logprobs
+
+    def _take(self, token: int, entries: tuple[TokenLogprob, ...]) -> Piece:
         self.tokens.append(token)
         if self._guide is not None and token not in self.ends:
             self._guide.push(token)
@@ -108,8 +121,9 @@ class Request:
 
     @property
     def score(self) -> float:
-        """The mean log-probability of the answer's tokens under the model, where it is counted."""
-        return self._logprobs / len(self.pieces)
+        """The mean log-probability of the answer's tokens, where it is counted; of a beam, its score."""
+        beams, length = self.params.beams, len(self.pieces)
+        return self._logprobs / length if beams is None else beams.score(self._logprobs, length)
 
     def see(self, first: int, logits: Tensor) -> None:
         """Takes from logits [T, V] of the tokens from position `first` on what they foretold."""
@@ -128,8 +142,8 @@ def completions(request: Request) -> list[Completion]:
     """
     answers = list(request.answers)
     n_prompt, n_completed = len(request.prompt), sum(len(answer.pieces) for answer in answers)
-    best_of = request.params.best_of is not None
-    if best_of:
+    ranked = request.params.best_of is not None or request.params.beams is not None
+    if ranked:
         answers.sort(key=lambda answer: answer.score, reverse=True)
     return [
         Completion(
@@ -149,7 +163,7 @@ def completions(request: Request) -> list[Completion]:
             if request.params.prompt_logprobs is None
             else list(request.prompt_logprobs),
             index=index,
-            score=answer.score if best_of else None,
+            score=answer.score if ranked else None,
         )
         for index, answer in enumerate(answers[: request.n])
     ]

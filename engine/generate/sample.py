@@ -26,6 +26,16 @@ class Guide(Protocol):
         """That one came."""
 
 
+def check_finite(logits: Tensor) -> None:
+    """Raises LockstepError unless the best of logits [V] is a number."""
+    best = int(logits.argmax())  # a NaN comes before every number
+    if not logits[best].isfinite():
+        raise LockstepError(
+            f"the model's logits are not finite (token {best} has {float(logits[best])}); "
+            "its weights are damaged, or too large for the dtype: try float32"
+        )
+
+
 class Sampler:
     """Chooses one token after another from logits [V], by one request's parameters and own seed."""
 
@@ -43,12 +53,7 @@ class Sampler:
 
     def scores(self, logits: Tensor, history: History) -> Tensor:
         """What a token is chosen from, [V]: the logits after all that the request does to them."""
-        best = int(logits.argmax())  # a NaN comes before every number
-        if not logits[best].isfinite():
-            raise LockstepError(
-                f"the model's logits are not finite (token {best} has {float(logits[best])}); "
-                "its weights are damaged, or too large for the dtype: try float32"
-            )
+        check_finite(logits)
         if self.params.penalises:
             logits = penalised(logits, self.params, history)
         if self.guide is not None:

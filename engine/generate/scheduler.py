@@ -65,7 +65,9 @@ class Scheduler:
         return not self.waiting and not self.running
 
     def check(self, request: Request) -> None:
-        """Raises RequestError where it could not be served even alone."""
+        """Raises RequestError where it could not be served even alone, or is not served here."""
+        if request.params.beams is not None:
+            raise RequestError("a beam search has passes of its own and is no part of a batch")
         if request.longest > self.cache.capacity:
             raise RequestError(
                 f"the prompt and its answer may have {request.longest} tokens, and the KV cache has "
