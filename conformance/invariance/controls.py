@@ -169,7 +169,7 @@ CONTROLS: Sequence[Control] = (
         "padding",
         "left-padding-counts",
         "padding on the left counts as tokens",
-        "generate/engine.py",
+        "generate/loaded.py",
         "attention_mask.to(self.device).bool()",
         "attention_mask.to(self.device).bool().sort(dim=1, descending=True).values",
         red=[_LEFT],

@@ -23,9 +23,10 @@ from engine.cache.store import Int8Store, Store
 from engine.decoder import Decoder
 from engine.errors import CacheFullError, LockstepError
 from engine.generate.answer import AnswerText, Piece
+from engine.generate.loaded import STEP_TOKENS
 from engine.generate.params import SamplingParams
 from engine.generate.request import Request
-from engine.generate.scheduler import STEP_TOKENS, Scheduler
+from engine.generate.scheduler import Scheduler
 from engine.probe import Tap, attached
 
 #: The engine's kernels; that of tiles has small ones, so that short sequences fill several.

@@ -5,7 +5,11 @@ from __future__ import annotations
 from conformance.mutants.mutant import decision
 from conformance.mutants.sampling import OPENAI
 
-_ENGINE, _ANSWER = "generate/engine.py", "generate/answer.py"
+_LOADED, _ENGINE, _ANSWER = (
+    "generate/loaded.py",
+    "generate/engine.py",
+    "generate/answer.py",
+)
 _REQUEST, _PROMPTS, _LOGPROB = (
     "generate/request.py",
     "generate/prompts.py",
@@ -50,7 +54,7 @@ _ENDINGS = (
         "eos-not-of-generation-config",
         "does not read the generation config",
         _ALL_ENDS,
-        _ENGINE,
+        _LOADED,
         "end_ids(checkpoint.generation_config or {},",
         "end_ids({},",
         "stopping.eos",
@@ -59,7 +63,7 @@ _ENDINGS = (
         "eos-config-as-fallback",
         "reads config.json only where the generation config names no end token",
         _ALL_ENDS,
-        _ENGINE,
+        _LOADED,
         "ids |= end_ids(config,",
         "ids = ids or end_ids(config,",
         "stopping.eos",
@@ -68,7 +72,7 @@ _ENDINGS = (
         "eos-not-of-tokenizer",
         "does not ask the tokenizer for its end token",
         "Blaizzy/mlx-vlm#2112",
-        _ENGINE,
+        _LOADED,
         "return ids | frozenset(self.tokenizer.eos_ids if self.has_tokenizer else ())",
         "return ids",
         "stopping.eos",

@@ -20,9 +20,9 @@ from engine.cache import Cache, Part, Room
 from engine.decoder import Decoder
 from engine.errors import CacheFullError, LockstepError, RequestError
 from engine.generate.answer import Piece
+from engine.generate.loaded import STEP_TOKENS
 from engine.generate.request import Request
 
-STEP_TOKENS = 512  # of a forward pass: bounds the memory of activations, and how long decoders wait
 MAX_BATCH = 32  # requests that run at once
 
 #: What a step has to say of a request: its next piece, or the error that ended it.

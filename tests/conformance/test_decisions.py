@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 import engine.generate.engine as loop
+import engine.generate.loaded as loaded
 import engine.generate.request as asked
 from conformance.check import run_check
 from conformance.decision_cases import (
@@ -143,8 +144,8 @@ def _one_token_more(patch: Patch) -> None:
 
 
 def _first_end_only(patch: Patch) -> None:
-    right = loop.end_ids
-    patch.setattr(loop, "end_ids", lambda *given: frozenset(sorted(right(*given))[:1]))
+    right = loaded.end_ids
+    patch.setattr(loaded, "end_ids", lambda *given: frozenset(sorted(right(*given))[:1]))
 
 
 def _stop_ids_forgotten(patch: Patch) -> None:
