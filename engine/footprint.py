@@ -17,7 +17,7 @@ from engine.cache import Cache, LayerCache, make_cache, store_named
 from engine.decoder import Decoder
 from engine.device import DTYPES, check_device, check_dtype
 from engine.errors import RequestError
-from engine.generate.scheduler import STEP_TOKENS
+from engine.generate.loaded import STEP_TOKENS
 from engine.memory import free_bytes, mebibytes
 from engine.weights import open_checkpoint, parameter_bytes
 
