@@ -88,6 +88,11 @@ class Tokenizer:
         """The number of tokens; a model may have more rows than that."""
         return len(self._ids)
 
+    @property
+    def special_ids(self) -> frozenset[int]:
+        """The tokens that the file calls special: decoding can hide them."""
+        return frozenset(i for i, token in self._spellings.items() if token in self._hidden)
+
     def token_to_id(self, token: str) -> int | None:
         """Return the id of a token as the file spells it."""
         return self._ids.get(token)
@@ -95,6 +100,16 @@ class Tokenizer:
     def id_to_token(self, token_id: int) -> str | None:
         """Return the token as the file spells it, None for an id that has none."""
         return self._tokens.get(token_id)
+
+    def token_bytes(self, token_id: int) -> bytes | None:
+        """Return what a token adds to a text that has begun, which may be half a character.
+
+        Joined, those of some ids are the text that they add (a space that a decoder takes off the
+        beginning of all text is in them). None for an id without a token, and in a vocabulary
+        whose tokens are spelled otherwise beside others. Raises RequestError if negative.
+        """
+        token = self._spelled(token_id, skip_special_tokens=False)
+        return None if token is None else self.decoder.added_bytes(token)
 
     def encode(
         self,

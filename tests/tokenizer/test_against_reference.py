@@ -23,6 +23,7 @@ from conformance.strategies.texts import assigned
 from conformance.tokens import TOKENS_CASES, TokensCase, findings_of
 from engine.tokenizer import Tokenizer
 from tests.tokenizer import real
+from tests.tokenizer.bytes_law import assert_bytes_are_the_text
 from tests.tokenizer.definitions import scale
 
 #: Texts for each tokenizer in the CI profile: 2,000 of the 5,000.
@@ -51,6 +52,7 @@ def test_a_real_tokenizer_answers_as_the_reference(
     assert_any_text(tokenizer, reference, skips)
     assert_any_ids(tokenizer, reference, skips)
     assert_source_files(tokenizer, reference)
+    assert_bytes_are_the_text(tokenizer, of_texts=50)
 
 
 def assert_golden(case: TokensCase, tokenizer: Tokenizer) -> None:

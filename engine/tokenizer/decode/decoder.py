@@ -34,6 +34,12 @@ class Decoder(Protocol):
         It is as if the tokens `after` had been pushed already, and their text taken.
         """
 
+    def added_bytes(self, token: str) -> bytes | None:
+        """Return what a token adds to a text that has begun, which may be half a character.
+
+        None where that depends on the tokens beside it.
+        """
+
 
 #: A piece of a token, and whether the token ends with it.
 Piece = tuple[str, bool]

@@ -14,15 +14,16 @@ A text spans tokens once a step has made one of all of them: Fuse or ByteLevel.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from itertools import groupby
+from collections.abc import Callable, Iterable, Sequence
+from itertools import groupby, takewhile
 from typing import Any, Protocol
 
+from engine.tokenizer.alphabet import bytes_of
 from engine.tokenizer.decode.byte_fallback import ByteFallback, byte_of, texts_of
 from engine.tokenizer.decode.byte_level import ByteLevel
 from engine.tokenizer.decode.decoder import Flow, Piece, Step, TextStream, through
 from engine.tokenizer.decode.rules import Strip
-from engine.tokenizer.decode.steps import Each, Fuse
+from engine.tokenizer.decode.steps import Each, FirstApart, Fuse
 
 
 class Beginning(Protocol):
@@ -45,6 +46,9 @@ class StepDecoder:
         self._steps = _with_rules_joined(steps)
         self._beginning, self._rest = _begun(self._steps)
         self.prepared = self._beginning.prepared
+        apart = [*takewhile(lambda step: isinstance(step, Each | FirstApart), self._steps)]
+        self._apart = [step.others if isinstance(step, FirstApart) else step for step in apart]
+        self._spell = _spelling(self._steps[len(apart) :])
 
     def __call__(self, tokens: Iterable[str]) -> str:
         return self.join([self.prepared(token) for token in tokens])
@@ -64,6 +68,13 @@ class StepDecoder:
         for token in after[last:]:
             stream.push(token)
         return stream
+
+    def added_bytes(self, token: str) -> bytes | None:
+        if self._spell is None:
+            return None
+        for each in self._apart:
+            token = each.prepared(token)
+        return self._spell(token)
 
     def _last_to_forget(self, tokens: Sequence[str]) -> int:
         """Return where the last token stands before which all is forgotten, 0 if there is none."""
@@ -109,6 +120,30 @@ def _begun(steps: Sequence[Step]) -> tuple[Beginning, Sequence[Step]]:
         case [Each() as each, *rest]:
             return each, rest
     return Each([]), steps
+
+
+def _spelling(steps: Sequence[Step]) -> Callable[[str], bytes] | None:
+    """Return the bytes of one token under the steps from the first that joins tokens on.
+
+    None where a token has none of its own.
+    """
+    spell: Callable[[str], bytes]
+    match steps:
+        case [ByteLevel(), *rest]:
+            spell = bytes_of
+        case [ByteFallback(), Fuse(), *rest]:
+            spell = _of_fallback
+        case [ByteFallback()]:
+            spell, rest = _of_fallback, []
+        case [] | [Fuse(), *_]:
+            spell, rest = str.encode, [*steps[1:]]
+        case _:
+            return None
+    return spell if all(map(_only_begins, rest)) else None
+
+
+def _of_fallback(token: str) -> bytes:
+    return byte_of(token) or token.encode()
 
 
 def _only_begins(step: Step) -> bool:

@@ -58,13 +58,13 @@ class FirstApart:
 
     def __init__(self, first: Each, others: Each) -> None:
         self._first = first
-        self._others = others
+        self.others = others
 
     def __call__(self, tokens: list[str]) -> list[str]:
-        return self._first(tokens[:1]) + self._others(tokens[1:])
+        return self._first(tokens[:1]) + self.others(tokens[1:])
 
     def flow(self) -> Flow:
-        return _FirstApartFlow(self._first.flow(), self._others.flow())
+        return _FirstApartFlow(self._first.flow(), self.others.flow())
 
 
 class _FirstApartFlow:
