@@ -21,7 +21,7 @@ class Scripted:
         self.step = 0
 
     def __call__(
-        self, ids: Tensor, cache: Cache, parts: Sequence[Part], last_only: bool = False
+        self, ids: Tensor, cache: Cache, parts: Sequence[Part], last: Sequence[int] = (1,)
     ) -> Tensor:
         (part,) = parts
         self.step = self.step + 1 if part.room.length else 0

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 
 import torch
 from torch import Tensor, nn
@@ -29,14 +28,6 @@ class Step:
     groups: Sequence[Group]
     views: Sequence[Mapping[int | None, View]]  # of each group
     rotations: Mapping[spec.Rope | None, rope.Table | None]
-
-    @property
-    def last(self) -> list[int]:
-        """The places of each sequence's last token in a row of the pass."""
-        if len(self.groups) == 1:
-            return [-1]
-        sizes = [T for B, T in (group.q_pos.shape for group in self.groups) for _ in range(B)]
-        return [end - 1 for end in accumulate(sizes)]
 
 
 class Attention(nn.Module):

@@ -14,6 +14,7 @@ Shapes: B batch, T new tokens, V vocabulary; activations are [B, T, dim].
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import accumulate
 from typing import cast
 
 import torch
@@ -104,18 +105,20 @@ class Decoder(nn.Module):
         ids: Tensor,
         cache: Cache,
         parts: Sequence[Part] | None = None,
-        last_only: bool = False,
+        last: int | Sequence[int] | None = None,
         read_as: int | None = None,
     ) -> Tensor:
         """Logits [B, T, V] of ids [B, T], read against and added to `cache`.
 
         A row of ids is the next T tokens of one of the cache's rooms, in order; or a single row [1, T]
-        holds the `parts` of several sequences, one after another. `last_only` gives the logits of each
-        sequence's last token alone. `read_as` stands in for that of the rooms.
+        holds the `parts` of several sequences, one after another. With `last` there are logits of so many
+        last tokens of each sequence alone: as many of every one, or of each its own number. `read_as`
+        stands in for that of the rooms.
         """
-        groups = cache.extend(parts or cache.rows(ids.shape), read_as)
-        step = self.step(groups)
-        logits = self.run(ids.view_as(step.positions), step, cache.layers, last_only)
+        parts = parts or cache.rows(ids.shape)
+        step = self.step(cache.extend(parts, read_as))
+        places = None if last is None else torch.tensor(_ends(parts, last), device=ids.device)
+        logits = self.run(ids.view_as(step.positions), step, cache.layers, places)
         return logits.view(len(ids), -1, logits.shape[-1])
 
     def step(self, groups: Sequence[Group]) -> Step:
@@ -133,11 +136,21 @@ class Decoder(nn.Module):
         )
 
     def run(
-        self, ids: Tensor, step: Step, caches: Iterable[nn.Module], last_only: bool = False
+        self, ids: Tensor, step: Step, caches: Iterable[nn.Module], places: Tensor | None = None
     ) -> Tensor:
-        """The forward pass: logits [B, T, V] of ids [B, T], or one row [1, N] of several groups."""
+        """The forward pass: logits [B, T, V] of ids [B, T], or one row [1, N] of several groups.
+
+        With `places`, of the B * T tokens counted from the first, there are logits [1, n, V] of those n.
+        """
         x = self.embed(ids, step.positions)
         for layer, cache in zip(self.layers, caches, strict=True):
             x = layer(x, step, cache)
-        x = self.final_norm(x[:, step.last] if last_only else x)
+        x = self.final_norm(x if places is None else x.flatten(0, 1)[None, places])
         return self.logits(x)
+
+
+def _ends(parts: Sequence[Part], last: int | Sequence[int]) -> list[int]:
+    """Among all tokens of a pass the places of the `last` ones of each part."""
+    wanted = [last] * len(parts) if isinstance(last, int) else last
+    ends = accumulate(part.n for part in parts)
+    return [place for end, n in zip(ends, wanted, strict=True) for place in range(end - n, end)]

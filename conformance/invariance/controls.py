@@ -210,8 +210,8 @@ CONTROLS: Sequence[Control] = (
         "answer-forgotten",
         "who is pre-empted goes on without the last token of its answer",
         "generate/scheduler.py",
-        "self.cache.close(self.running.pop(request))\n        self._wait(request)",
-        "self.cache.close(self.running.pop(request))\n        del request.tokens[-1]\n        self._wait(request)",
+        "self.drafter.forget(request)\n        self._wait(request)",
+        "self.drafter.forget(request)\n        del request.tokens[-1]\n        self._wait(request)",
         red=[{**_BESIDE, "pre_empted": "once"}, {**_BESIDE, **_PAGED, "pre_empted": "twice"}],
         green=[_BESIDE, {**_BESIDE, **_PAGED}],
     ),
@@ -220,8 +220,8 @@ CONTROLS: Sequence[Control] = (
         "aborted-goes-on",
         "an aborted request loses its room and goes on all the same",
         "generate/scheduler.py",
-        "        for one in (request, *request.branches):\n            self._forget(one)",
-        "        for one in (request, *request.branches):\n"
+        "        for one in request.answers:\n            self._forget(one)",
+        "        for one in request.answers:\n"
         "            self.cache.close(self.running[one]) if one in self.running else None",
         red=[{"history": "after an aborted", "chunk": "2"}],
         green=[{"history": "after another", "chunk": "2"}, {"chunk": "2"}],

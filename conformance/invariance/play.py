@@ -76,18 +76,20 @@ class _Passes:
         self.running: Mapping[Request, Room] = {}
 
     def __call__(
-        self, ids: Tensor, cache: Cache, parts: Sequence[Part], last_only: bool = False
+        self, ids: Tensor, cache: Cache, parts: Sequence[Part], last: Sequence[int]
     ) -> Tensor:
         if not self.separate:
-            return self._pass(ids, cache, parts, last_only)
-        own = zip(ids.split([part.n for part in parts], dim=1), parts, strict=True)
-        return torch.cat([self._pass(mine, cache, [part], last_only) for mine, part in own], 1)
+            return self._pass(ids, cache, parts, last)
+        own = zip(ids.split([part.n for part in parts], dim=1), parts, last, strict=True)
+        return torch.cat([self._pass(mine, cache, [part], [n]) for mine, part, n in own], 1)
 
-    def _pass(self, ids: Tensor, cache: Cache, parts: Sequence[Part], last_only: bool) -> Tensor:
+    def _pass(
+        self, ids: Tensor, cache: Cache, parts: Sequence[Part], last: Sequence[int]
+    ) -> Tensor:
         whose = {room: request for request, room in self.running.items()}
         tokens = [(whose[part.room], part.room.length + i) for part in parts for i in range(part.n)]
         with attached(_told(tokens), ("", self.decoder)):
-            logits: Tensor = self.decoder(ids, cache, parts, last_only)
+            logits: Tensor = self.decoder(ids, cache, parts, last)
         return logits
 
 

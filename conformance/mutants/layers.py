@@ -30,8 +30,8 @@ LAYERS: tuple[Mutant, ...] = (
         "feeds the last layer straight into the head",
         "huggingface/transformers#26142",
         "decoder.py",
-        "x = self.final_norm(x[:, step.last] if last_only else x)",
-        "x = x[:, step.last] if last_only else x",
+        "x = self.final_norm(x if places is None else x.flatten(0, 1)[None, places])",
+        "x = x if places is None else x.flatten(0, 1)[None, places]",
         "final_norm logits",
     ),
     fault(

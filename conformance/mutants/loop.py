@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from conformance.mutants.mutant import Mutant, fault
 
-_FORWARD = "self.decoder(batch, self.cache, parts, last_only=not whole)"
+_FORWARD = "self.decoder(batch, self.cache, parts, wanted)"
 
 
 def _alone(when: str) -> str:
@@ -12,7 +12,7 @@ def _alone(when: str) -> str:
     return (
         f"(setattr(parts[0].room, 'length', parts[0].room.length + len(ids)), "
         "self.decoder(batch, type(self.cache)(self.decoder.spec, len(ids), longest_pass=len(ids)), "
-        f"last_only=True))[1] if {when} else {_FORWARD}"
+        f"last=1))[1] if {when} else {_FORWARD}"
     )
 
 
@@ -21,10 +21,10 @@ LOOP: tuple[Mutant, ...] = (
         "decode-feeds-the-prompt",
         "feeds the prompt's last token instead of the one just chosen",
         "huggingface/transformers#43082",
-        "generate/scheduler.py",
-        "request.tokens[part.room.length : part.room.length + part.n]",
-        "(request.tokens[part.room.length : part.room.length + part.n] "
-        "if part.room.length < len(request.prompt) else request.prompt[-1:])",
+        "generate/speculation.py",
+        "*self.request.tokens[first : first + self.part.n]",
+        "*(self.request.tokens[first : first + self.part.n] "
+        "if first < len(self.request.prompt) else self.request.prompt[-1:])",
         "generate",
     ),
     fault(
@@ -32,8 +32,8 @@ LOOP: tuple[Mutant, ...] = (
         "samples from the prompt's first position",
         "invented for this catalogue",
         "decoder.py",
-        "x[:, step.last] if last_only else x",
-        "x[:, :1] if last_only else x",
+        "x if places is None else x.flatten(0, 1)[None, places]",
+        "x if places is None else x[:, :1]",
         "generate",
     ),
     fault(

@@ -116,8 +116,8 @@ SCHEDULES: tuple[Mutant, ...] = (
         "last-block-kept",
         "closes a sequence and keeps its first block",
         "ggml-org/llama.cpp#27148",
-        "while room.blocks:\n",
-        "while len(room.blocks) > 1:\n",
+        "self._cut(room, 0)",
+        "self._cut(room, 1)",
     ),
     fault(
         "prefix-whole-block",
@@ -164,8 +164,8 @@ SCHEDULES: tuple[Mutant, ...] = (
         "rows-exchanged",
         "gives the logits of a pass to its requests in the reverse order",
         _ORCA,
-        "rows = logits.split([part.n if whole else 1 for part in parts])",
-        "rows = logits.split([part.n if whole else 1 for part in parts])[::-1]",
+        "zip(shares, logits.split(wanted), strict=True)",
+        "zip(shares, reversed(logits.split(wanted)), strict=True)",
     ),
     _schedule(
         "eldest-put-back",
@@ -192,7 +192,7 @@ SCHEDULES: tuple[Mutant, ...] = (
         "budget-spent-twice",
         "does not take what it has admitted off the budget of a pass",
         _ORCA,
-        "            left -= n\n            yield request, Part(room, n)",
-        "            yield request, Part(room, n)",
+        "            left -= n\n            yield Share(request, Part(room, n))",
+        "            yield Share(request, Part(room, n))",
     ),
 )

@@ -40,7 +40,7 @@ def rates(engine: Engine) -> dict[str, float]:
         first = [Part(cache.open(), PROMPT)]
 
         def prefill(cache: ContiguousCache = cache, parts: list[Part] = first) -> None:
-            decoder(ids, cache, parts, last_only=True)
+            decoder(ids, cache, parts, last=1)
 
         if batch == 1:
             timed("prefill", PROMPT, prefill)
@@ -48,7 +48,7 @@ def rates(engine: Engine) -> dict[str, float]:
             prefill()
         others = [Part(cache.open(), 16 + n) for n in range(batch - 1)]
         for part in others:
-            decoder(ids[:, : part.n], cache, [part], last_only=True)
+            decoder(ids[:, : part.n], cache, [part], last=1)
 
         def decode(cache: ContiguousCache = cache, batch: int = batch) -> None:
             for _ in range(STEPS):

@@ -48,10 +48,10 @@ def child(model: str, kernel: str, tokens: int, chunk: int) -> None:
     ids = torch.arange(tokens)[None] % decoder.spec.vocab_size
     with torch.inference_mode():
         cache = ContiguousCache(decoder.spec, tokens)
-        decoder(ids[:, :64], ContiguousCache(decoder.spec, 64), last_only=True)
+        decoder(ids[:, :64], ContiguousCache(decoder.spec, 64), last=1)
         before, start = peak(), time.perf_counter()
         for part in ids.split(chunk, dim=1):
-            decoder(part, cache, last_only=True)
+            decoder(part, cache, last=1)
     print(json.dumps([before, peak(), time.perf_counter() - start]))
 
 

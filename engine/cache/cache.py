@@ -193,6 +193,22 @@ class Cache(nn.Module, ABC):
         room.read_as = read_as
         return room
 
+    @property
+    def longest_pass(self) -> int:
+        """The most tokens that one sequence can have in a pass."""
+        return self.capacity
+
+    def rewind(self, room: Room, length: int) -> None:
+        """Takes back all but the first `length` tokens of a room, which goes on as if they never came.
+
+        As many as a pass may have, and no more, as a ring has lost what older ones stood for.
+        """
+        if not room.length - self.longest_pass <= length <= room.length:
+            raise RequestError(
+                f"the KV cache cannot go back to {length} of a sequence's {room.length} tokens"
+            )
+        room.length = length
+
     def learn(self, room: Room, ids: Sequence[int]) -> None:
         """Is told the sequence's tokens, of which the room holds the first, for those who come later."""
 

@@ -96,7 +96,8 @@ class RingCache(ContiguousCache):
     """Rows in which layers with a window keep no more than it needs; the others keep everything.
 
     A pass may have up to `longest_pass` tokens of a sequence. Its first token looks back over a window
-    after its last one is written, so that a ring has window - 1 + longest_pass slots.
+    after its last one is written, so that a ring has window - 1 + longest_pass slots. For the same reason
+    a whole pass can be taken back: what it wrote over is outside of the window of the next token.
     """
 
     def __init__(
@@ -110,8 +111,12 @@ class RingCache(ContiguousCache):
         device: torch.device | str = "cpu",
         store: StoreKind = Store,
     ) -> None:
-        self.longest_pass = longest_pass
+        self._longest_pass = longest_pass
         super().__init__(spec, capacity, batch=batch, dtype=dtype, device=device, store=store)
+
+    @property
+    def longest_pass(self) -> int:
+        return self._longest_pass
 
     def _slots(self, window: int | None, capacity: int) -> int:
         return capacity if window is None else min(capacity, window - 1 + self.longest_pass)

@@ -128,8 +128,18 @@ class PagedCache(Cache):
         story = self._stories.pop(room, None)
         if story is not None and (rest := self._unfiled(story)):
             self.prefixes.add(self._parent(story), rest, room.blocks[len(story.path)])
+        self._cut(room, 0)
+
+    def rewind(self, room: Room, length: int) -> None:
+        super().rewind(room, length)
+        if story := self._stories.get(room):
+            del story.ids[length:], story.path[length // self.block_size :]
+        self._cut(room, math.ceil(length / self.block_size))
+
+    def _cut(self, room: Room, kept: int) -> None:
+        """Gives up all but the first `kept` blocks of a room."""
         # The last first: of a sequence that nobody needs the end is given up before its beginning.
-        while room.blocks:
+        while len(room.blocks) > kept:
             self._release(room.blocks.pop())
 
     # -- blocks ------------------------------------------------------------------------------------

@@ -222,7 +222,7 @@ class Lines:
     def _pass(self, ids: list[int], parts: Sequence[Part], last_only: bool = False) -> Tensor:
         """One forward pass: logits [T, V] of T ids, or of the last one of each part."""
         batch = torch.tensor([ids], device=self.cache.device)
-        logits: Tensor = self.decoder(batch, self.cache, parts, last_only=last_only)[0]
+        logits: Tensor = self.decoder(batch, self.cache, parts, last=1 if last_only else None)[0]
         return logits
 
     def close(self) -> None:

@@ -152,7 +152,7 @@ class LoadedModel:
         """Runs a prompt in chunks into `cache`; the last position's logits [V]."""
         batch = torch.tensor([list(ids)], device=self.device)
         for chunk in batch.split(self.step_tokens, dim=1):
-            logits = self.decoder(chunk, cache, last_only=True, read_as=len(ids))
+            logits = self.decoder(chunk, cache, last=1, read_as=len(ids))
         last: Tensor = logits[0, -1]
         return last
 

@@ -9,7 +9,7 @@ the cache runs out of room the request that came last gives its place back, to b
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
 
@@ -22,6 +22,7 @@ from engine.errors import CacheFullError, LockstepError, RequestError
 from engine.generate.answer import Piece
 from engine.generate.loaded import STEP_TOKENS
 from engine.generate.request import Request
+from engine.generate.speculation import NO_DRAFTS, Drafter, Share, drafted, followed
 
 MAX_BATCH = 32  # requests that run at once
 
@@ -31,11 +32,16 @@ Said = Piece | LockstepError
 
 @dataclass
 class Counters:
-    """What a scheduler did: forward passes, tokens in them, requests that lost their place."""
+    """What a scheduler did: forward passes, tokens in them, requests that lost their place.
+
+    `drafted` of the tokens were drafts, of which `accepted` were what the requests chose.
+    """
 
     steps: int = 0
     tokens: int = 0
     preempted: int = 0
+    drafted: int = 0
+    accepted: int = 0
 
 
 class Scheduler:
@@ -50,8 +56,9 @@ class Scheduler:
         cache: Cache,
         step_tokens: int = STEP_TOKENS,
         max_batch: int = MAX_BATCH,
+        drafter: Drafter = NO_DRAFTS,
     ) -> None:
-        self.decoder, self.cache = decoder, cache
+        self.decoder, self.cache, self.drafter = decoder, cache, drafter
         self.step_tokens = step_tokens
         # With a token for each of those that run, none of them has to wait for a pass of its own.
         self.max_batch = min(max_batch, step_tokens)
@@ -97,42 +104,47 @@ class Scheduler:
             return [(request, error)]
         if not shares:
             return []
-        parts = [part for _, part in shares]
-        ids = [
-            token
-            for request, part in shares
-            for token in request.tokens[part.room.length : part.room.length + part.n]
-        ]
-        whole = any(request.wants_prompt_logprobs for request, _ in shares)
+        parts, wanted = [share.part for share in shares], [share.last for share in shares]
+        ids = [token for share in shares for token in share.ids]
         batch = torch.tensor([ids], device=self.cache.device)
-        logits = self.decoder(batch, self.cache, parts, last_only=not whole)[0]
+        logits = self.decoder(batch, self.cache, parts, wanted)[0]
         self.counters.steps += 1
         self.counters.tokens += len(ids)
-        rows = logits.split([part.n if whole else 1 for part in parts])
         return [
             said
-            for (request, part), of_part in zip(shares, rows, strict=True)
-            for said in self._advance(request, part, of_part)
+            for share, rows in zip(shares, logits.split(wanted), strict=True)
+            for said in self._advance(share, rows)
         ]
 
     # -- what a pass holds -------------------------------------------------------------------------
 
-    def _shares(self) -> list[tuple[Request, Part]]:
-        """Who gets how many tokens in the next pass; the cache has room for all of them."""
+    def _shares(self) -> list[Share]:
+        """Who gets how many tokens in the next pass; the cache has room for all of them.
+
+        What everyone has to read comes first, and drafts last.
+        """
+        shares = [*(running := self._reserved()), *self._admitted(self._left(running))]
+        return drafted(shares, self.drafter, self.decoder.spec, self.cache, self._left(shares))
+
+    def _left(self, shares: Sequence[Share]) -> int:
+        """What these leave of a pass's budget."""
+        return self.step_tokens - sum(share.part.n for share in shares)
+
+    def _reserved(self) -> list[Share]:
+        """The shares of those who run, of whom the last lose their places where the cache is full."""
         while True:
             shares = self._of_running()
             try:
-                self.cache.reserve([part for _, part in shares])
+                self.cache.reserve([share.part for share in shares])
             except CacheFullError:
                 if len(self.running) == 1:
                     raise
                 self._put_back(max(self.running, key=_arrival))
                 self.counters.preempted += 1
             else:
-                left = self.step_tokens - sum(part.n for _, part in shares)
-                return [*shares, *self._admitted(left)]
+                return shares
 
-    def _of_running(self) -> list[tuple[Request, Part]]:
+    def _of_running(self) -> list[Share]:
         """The next token of everyone who decodes, then of the prompts that were begun, the eldest first."""
         pending = {
             request: len(request.tokens) - room.length for request, room in self.running.items()
@@ -146,11 +158,11 @@ class Scheduler:
         shares, left = [], self.step_tokens
         for request in (*decoding, *prompts):
             if n := min(pending[request], left):
-                shares.append((request, Part(self.running[request], n)))
+                shares.append(Share(request, Part(self.running[request], n)))
                 left -= n
         return shares
 
-    def _admitted(self, left: int) -> Iterator[tuple[Request, Part]]:
+    def _admitted(self, left: int) -> Iterator[Share]:
         """Those who can begin now, with what is left of the budget; CacheFullError where nobody runs."""
         while self.waiting and left and len(self.running) < self.max_batch:
             request = self.waiting[0]
@@ -164,29 +176,39 @@ class Scheduler:
             self.running[self.waiting.pop(0)] = room
             n = min(len(request.tokens) - room.length, left)
             left -= n
-            yield request, Part(room, n)
+            yield Share(request, Part(room, n))
 
     # -- what comes of it --------------------------------------------------------------------------
 
-    def _advance(
-        self, request: Request, part: Part, logits: Tensor
-    ) -> Iterator[tuple[Request, Said]]:
-        """After a pass that gave these logits [T, V], of all of its part's tokens or of the last one."""
-        room = part.room
+    def _advance(self, share: Share, logits: Tensor) -> Iterator[tuple[Request, Said]]:
+        """After a pass that gave these logits [T, V], of the last T tokens of a share."""
+        request, room = share.request, share.part.room
         self.cache.learn(room, request.tokens)
         if request.wants_prompt_logprobs:
-            request.see(room.length - part.n, logits)
+            request.see(room.length - share.part.n, logits)
         if room.length < len(request.tokens):
             return
         for one in (request, *self._forked(request, room)):
             try:
-                piece = one.choose(logits[-1])
+                for piece in followed(one, share.drafts, logits[-1 - len(share.drafts) :]):
+                    yield one, piece
             except LockstepError as error:
                 self._forget(one)
                 yield one, error
             else:
+                self._take_back(one, share.drafts)
                 self._settle(one)
-                yield one, piece
+
+    def _take_back(self, request: Request, drafts: Sequence[int]) -> None:
+        """Of the drafts that were read those stay which the request chose."""
+        if not drafts:
+            return
+        room = self.running[request]
+        read = room.length - len(drafts)
+        self.cache.rewind(room, len(request.tokens) - 1)
+        self.cache.learn(room, request.tokens)
+        self.counters.drafted += len(drafts)
+        self.counters.accepted += room.length - read
 
     def _forked(self, request: Request, room: Room) -> Iterator[Request]:
         """The branches that go on from here, where the prompt has just been read.
@@ -227,9 +249,11 @@ class Scheduler:
     def _put_back(self, request: Request) -> None:
         """Its tokens are kept, and computed anew when there is room."""
         self.cache.close(self.running.pop(request))
+        self.drafter.forget(request)
         self._wait(request)
 
     def _forget(self, request: Request) -> None:
+        self.drafter.forget(request)
         if request in self.running:
             self.cache.close(self.running.pop(request))
         elif request in self.waiting:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from engine.spec.checks import positive, require
-from engine.spec.position import LongRopeScaling, Rope
+from engine.spec.position import DynamicScaling, LongRopeScaling, Rope
 
 # -- norms and factors -----------------------------------------------------------------------------
 
@@ -307,6 +307,14 @@ class ModelSpec:
     @property
     def n_layers(self) -> int:
         return len(self.layers)
+
+    @property
+    def rope_borders(self) -> frozenset[int]:
+        """Lengths behind which frequencies change: turning points, and where a base begins to grow."""
+        ropes = (layer.attn.rope for layer in self.layers)
+        scalings = (rope.scaling for rope in ropes if rope is not None)
+        growing = (s.context for s in scalings if isinstance(s, DynamicScaling))
+        return self.turning_points | frozenset(growing)
 
     @property
     def turning_points(self) -> frozenset[int]:

@@ -77,7 +77,7 @@ def complete(engine: Engine, request: dict[str, Any]) -> dict[str, Any]:
     choice: dict[str, Any] = {"text": done.text}
     if request.get("return_token_ids"):
         fed = prompt if isinstance(prompt, list) else engine.tokenizer.encode(prompt)
-        logits = engine.decoder(torch.tensor([fed]), engine.new_cache(len(fed)), last_only=True)
+        logits = engine.decoder(torch.tensor([fed]), engine.new_cache(len(fed)), last=1)
         best = logits[0, -1].log_softmax(-1).topk(request["logprobs"])
         pairs = zip(best.indices.tolist(), best.values.tolist(), strict=True)
         choice |= {

@@ -53,13 +53,14 @@ class Watched:
         self.rows: dict[Request, Tensor] = {}  # of the last pass, each request's last logits
         self.tokens = 0  # in the last pass
 
-    def __call__(self, ids: Tensor, cache: Cache, parts: Sequence[Part], last_only: bool) -> Tensor:
-        logits = self.decoder(ids, cache, parts, last_only=last_only)
+    def __call__(
+        self, ids: Tensor, cache: Cache, parts: Sequence[Part], last: Sequence[int]
+    ) -> Tensor:
+        logits = self.decoder(ids, cache, parts, last)
         self.rows, self.tokens = {}, ids.numel()
-        sizes = [1 if last_only else part.n for part in parts]
-        for part, size, rows in zip(parts, sizes, logits[0].split(sizes), strict=True):
+        for part, rows in zip(parts, logits[0].split(list(last)), strict=True):
             (request,) = (one for one, room in self.running.items() if room is part.room)
-            wanted = naive(tuple(request.tokens[: part.room.length]))[-size:]
+            wanted = naive(tuple(request.tokens[: part.room.length]))[-len(rows) :]
             assert (rows - wanted).abs().max() < CLOSE, "other logits than without a cache"
             self.rows[request] = rows[-1]
         return logits

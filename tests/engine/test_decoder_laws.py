@@ -175,6 +175,6 @@ def test_positions_far_from_zero(backend: str, rope: dict[str, Any]) -> None:
 def test_only_the_last_position_is_projected_when_asked() -> None:
     model = tiny.decoder(tiny.CASE)
     with torch.inference_mode():
-        last = model(torch.tensor([tiny.CASE_IDS]), ContiguousCache(model.spec, 24), last_only=True)
+        last = model(torch.tensor([tiny.CASE_IDS]), ContiguousCache(model.spec, 24), last=1)
     assert last.shape == (1, 1, 50)
     assert same(last[0, 0], tiny.logits(model, tiny.CASE_IDS)[-1])

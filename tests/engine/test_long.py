@@ -97,9 +97,9 @@ def growth(kernel: str, tokens: int) -> int:
     made, ids = tiny.decoder_of(spec, kernel), torch.arange(tokens)[None] % spec.vocab_size
     cache = ContiguousCache(spec, tokens)
     with torch.inference_mode():
-        made(ids[:, :2000], ContiguousCache(spec, 2000), last_only=True)  # what is loaded once
+        made(ids[:, :2000], ContiguousCache(spec, 2000), last=1)  # what is loaded once
         before = peak()
-        made(ids, cache, last_only=True)
+        made(ids, cache, last=1)
     return peak() - before
 
 

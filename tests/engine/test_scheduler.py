@@ -119,7 +119,7 @@ def test_logits_that_are_not_finite_end_their_request_alone(engine: Engine) -> N
         scheduler.submit(request)
     handle = engine.decoder.logits.register_forward_hook(
         lambda module, args, value: (
-            value.index_fill(0, torch.tensor([0]), torch.nan) if len(value) == 2 else None
+            value.index_fill(1, torch.tensor([0]), torch.nan) if value.shape[1] == 2 else None
         )
     )
     try:
