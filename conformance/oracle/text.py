@@ -355,9 +355,9 @@ def _answer_ids(reference: Reference, ids: list[int]) -> dict[str, Any]:
     }
 
 
-def answer_stop(text: str, stops: Sequence[str]) -> dict[str, Any]:
-    """Return what may be shown of a text, by looking at every end of a match in turn."""
-    for end in range(len(text) + 1):
+def answer_stop(text: str, stops: Sequence[str], after: int = 0) -> dict[str, Any]:
+    """Return what may be shown of a text, by looking at every end of a match beyond `after` in turn."""
+    for end in range(after + 1, len(text) + 1):
         starts = [end - len(stop) for stop in stops if text[:end].endswith(stop)]
         if starts:
             return {"text": text, "stops": stops, "shown": text[: min(starts)], "matched": True}

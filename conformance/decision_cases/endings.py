@@ -1,8 +1,4 @@
-"""What the decisions golden asks: rows of logits, settings of the cuts, and endings; no answers.
-
-A decision is what becomes of logits: which token, with which log-probability, and whether it is the
-last. Rows are drawn with a seed, or written out where a boundary must be met exactly.
-"""
+"""The model whose answer is ended in many ways, and what is asked of its log-probabilities."""
 
 from __future__ import annotations
 
@@ -13,89 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import Tensor
-
 from conformance.cases import Case
-
-NAME = "decisions"
-_GONE = float("-inf")
-
-
-@dataclass(frozen=True)
-class Row:
-    """Logits: `values`, or `vocab` normal numbers times `spread`, of which the last `masked` are -inf.
-
-    `step` rounds them to its multiples, which makes many equal.
-    """
-
-    name: str
-    values: tuple[float, ...] = ()
-    vocab: int = 0
-    seed: int = 0
-    spread: float = 1.0
-    step: float | None = None
-    masked: int = 0
-
-    def logits(self) -> Tensor:
-        """float32 [V]."""
-        if self.values:
-            return torch.tensor(self.values)
-        generator = torch.Generator("cpu").manual_seed(self.seed)
-        numbers = self.spread * torch.randn(self.vocab, generator=generator)
-        if self.step is not None:
-            numbers = (numbers / self.step).round() * self.step
-        numbers[self.vocab - self.masked :] = _GONE
-        return numbers
-
-
-ROWS: tuple[Row, ...] = (
-    # Shares that are exact in binary: half of the mass is reached, not passed.
-    Row("quarters", values=(0.0, 0.0, 0.0, 0.0)),
-    Row("halves", values=(_GONE, 2.5, _GONE, 2.5, _GONE)),
-    Row("ties", vocab=41, seed=1, spread=1.5, step=0.75),
-    Row("masked", vocab=53, seed=2, spread=2.0, masked=20),
-    Row("flat", vocab=67, seed=3, spread=0.05),
-    Row("peaked", vocab=67, seed=4, spread=6.0),
-    Row("wide", vocab=301, seed=5, spread=3.0),
-)
-
-Settings = Mapping[str, Any]
-
-#: Settings by the stage that they ask about; the cuts alone are asked at temperature 1.
-SETTINGS: Mapping[str, tuple[Settings, ...]] = {
-    "temperature": tuple({"temperature": t} for t in (0.3, 0.8, 1.6, 20.0)),
-    "top_k": tuple({"top_k": k} for k in (1, 2, 7, 1000)),
-    "top_p": tuple({"top_p": p} for p in (0.05, 0.5, 0.8, 0.97)),
-    "min_p": tuple({"min_p": p} for p in (0.01, 0.1, 0.6, 1.0)),
-    "order": (
-        {"temperature": 1.7, "top_k": 30, "top_p": 0.7, "min_p": 0.02},
-        {"temperature": 0.4, "top_k": 6, "top_p": 0.85},
-        {"temperature": 2.5, "top_p": 0.9, "min_p": 0.15},
-        {"temperature": 1.0, "top_k": 3, "top_p": 0.6},
-        {"temperature": 0.6, "top_k": 9, "min_p": 0.2},
-    ),
-}
-
-
-@dataclass(frozen=True)
-class Draws:
-    """How often samplers of so many seeds draw, from which row with which settings: one test."""
-
-    row: Row
-    settings: Settings
-    draws: int
-    seeds: int = 1
-
-
-#: The chance that a right sampler is called wrong, for each test; the seeds being fixed, once for all.
-FALSE_ALARM = 1e-6
-_DIE = Row("die", values=(0.0, 0.4, -0.7, _GONE, 0.9, -0.2, 1.3, _GONE, -0.4, 0.2))
-DRAWS: tuple[Draws, ...] = (
-    Draws(_DIE, {"temperature": 1.0}, 1000),
-    Draws(_DIE, {"temperature": 1.8, "top_k": 6, "top_p": 0.95, "min_p": 0.3}, 1000),
-    Draws(_DIE, {"temperature": 1.0}, 500, seeds=500),
-)
+from conformance.decision_cases.sampling import NAME, Settings
 
 #: The model whose greedy answer is ended in many ways. Its context leaves room for TOKENS tokens.
 PROMPT = "The unhappy others gathered there"
@@ -130,6 +45,7 @@ class Ending:
 
     stage: str
     max_tokens: int = TOKENS
+    min_tokens: int = 0
     config: int | tuple[int, ...] | None = None
     generation_config: int | tuple[int, ...] | None = None
     tokenizer: str | None = None
@@ -180,6 +96,18 @@ ENDINGS: tuple[Ending, ...] = (
     Ending("stop_text", stop=("ghost",), max_tokens=5, bites=False),  # gh is held back, and shown
     Ending("stop_text", stop=("ghost",), generation_config=5),
     Ending("stop_text", stop=("reashes",), bites=False, across_prompt=True),
+    Ending("min_tokens", min_tokens=4, generation_config=4),  # the fifth is free again
+    Ending("min_tokens", min_tokens=5, generation_config=4, bites=False),
+    Ending("min_tokens", min_tokens=5, generation_config=(4, 7)),
+    Ending("min_tokens", min_tokens=8, config=4, generation_config=7, bites=False),
+    Ending("min_tokens", min_tokens=3, stop_token_ids=(2, 9)),
+    Ending("min_tokens", min_tokens=7, max_tokens=7, generation_config=(2, 4), bites=False),
+    Ending("min_tokens", min_tokens=5, generation_config=4, ignore_eos=True, bites=False),
+    Ending("min_tokens", min_tokens=4, stop=("gh",)),  # the fifth token completes it
+    Ending("min_tokens", min_tokens=5, stop=("gh",), bites=False),
+    Ending("min_tokens", min_tokens=5, stop=("ghost", "gh  ")),  # begun before, completed after
+    Ending("min_tokens", min_tokens=4, stop=(" g",)),  # the first is passed over, not the second
+    Ending("min_tokens", min_tokens=2, max_tokens=3, stop=("ret", "ned")),
 )
 
 #: What is asked of the log-probabilities; with a temperature, tokens are drawn.
@@ -187,17 +115,44 @@ LOGPROBS: tuple[Settings, ...] = (
     {"max_tokens": 8, "logprobs": 0},
     {"max_tokens": TOKENS, "logprobs": 6},
     {"max_tokens": 8, "logprobs": 3, "temperature": 2.0, "top_k": 20, "seed": 5},
+    {"max_tokens": 8, "logprobs": 4, "repetition_penalty": 1.5, "logit_bias": {99: 1.0}},
+    {"max_tokens": 8, "logprobs": 6, "logprobs_mode": "processed", "repetition_penalty": 1.5},
+    {
+        "max_tokens": 8,
+        "logprobs": 3,
+        "logprobs_mode": "processed",
+        "temperature": 2.0,
+        "top_k": 20,
+        "min_p": 0.02,
+        "seed": 5,
+    },
 )
 
 
-def settled(row: Tensor, values: Tensor) -> Tensor:
-    """`values` [V] of a row [V], in the row's order and, among equal logits, in their own.
+@dataclass(frozen=True)
+class Followed:
+    """Settings that look at the tokens so far, all along a greedy answer to the prompt.
 
-    Which of equal tokens a cut keeps is left to a sort in the reference; how many, is not.
+    `prompt` is how many of its tokens are given; `bites` is False where the answer is the plain one.
     """
-    by_value = values.argsort(stable=True)
-    order = by_value[row[by_value].argsort(stable=True)]
-    return values[order]
+
+    settings: Settings
+    prompt: int | None = None
+    bites: bool = True
+
+
+FOLLOWED: tuple[Followed, ...] = (
+    Followed({"max_tokens": TOKENS, "repetition_penalty": 1.5}),
+    Followed({"max_tokens": TOKENS, "presence_penalty": 1.0}),
+    Followed({"max_tokens": TOKENS, "frequency_penalty": 1.0}),
+    Followed({"max_tokens": TOKENS, "no_repeat_ngram_size": 1}),
+    Followed({"max_tokens": TOKENS, "bad_words_ids": [[188, 111], [212], [219, 244]]}),
+    Followed({"max_tokens": TOKENS, "bad_words_ids": [[111], [219]], "stop_token_ids": [219]}),
+    Followed({"max_tokens": 7, "forced_eos_token_id": 188}),
+    Followed({"max_tokens": 100, "forced_eos_token_id": 188}),  # at the end of the context
+    Followed({"max_tokens": 3, "forced_bos_token_id": 188}, prompt=1),
+    Followed({"max_tokens": 3, "forced_bos_token_id": 188}, prompt=2, bites=False),
+)
 
 
 def write_model(golden: Path, folder: Path, files: Mapping[str, Mapping[str, Any]]) -> None:
