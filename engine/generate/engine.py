@@ -7,7 +7,7 @@ pieces: one path for one prompt and for many.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Generator, Sequence
+from collections.abc import AsyncGenerator, Generator, Sequence, Set
 from functools import cached_property
 from threading import Lock
 from typing import Any, overload
@@ -17,10 +17,18 @@ from engine.errors import RequestError
 from engine.generate import beam
 from engine.generate.answer import AnswerText, Completion, Piece
 from engine.generate.beam_params import BeamSearch
+from engine.generate.guide import Grammars
 from engine.generate.loaded import LoadedModel
 from engine.generate.params import SamplingParams
-from engine.generate.prompts import Prompt, check_known, checked_ids, is_list_of_prompts
+from engine.generate.prompts import (
+    Prompt,
+    check_known,
+    checked_ids,
+    is_list_of_prompts,
+    prompt_offsets,
+)
 from engine.generate.request import Request, completions
+from engine.generate.sample import Guide
 from engine.generate.scheduler import MAX_BATCH, Scheduler
 from engine.generate.service import Service
 
@@ -130,11 +138,35 @@ class Engine(LoadedModel):
             check_known(token, self.spec.vocab_size)
         limit = self._limit(ids, params)
         first, *others = (
-            Request(ids, params, self._answer_text(ids, params), limit=limit, ends=ends, index=i)
+            Request(
+                ids,
+                params,
+                self._answer_text(ids, params),
+                limit=limit,
+                ends=ends,
+                index=i,
+                guide=self._guide(params, ends),
+            )
             for i in range(params.answers)
         )
         first.branches = others
+        if params.prompt_logprobs is not None and self.has_tokenizer:
+            first.prompt_offsets = prompt_offsets(self.tokenizer, prompt, ids, parse_special)
         return first
+
+    def _guide(self, params: SamplingParams, ends: Set[int]) -> Guide | None:
+        """One that an answer has for itself, where it has to look like something."""
+        if params.structured is None:
+            return None
+        if not self.has_tokenizer:
+            raise RequestError(
+                f"{self.checkpoint.path} has no tokenizer, so no answer can be held to a structure"
+            )
+        return self._grammars.guide(params.structured, ends)
+
+    @cached_property
+    def _grammars(self) -> Grammars:
+        return Grammars(self.tokenizer, self.spec.vocab_size)
 
     def _limit(self, ids: Sequence[int], params: SamplingParams) -> int:
         """How many tokens an answer can have at most."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from typing import Any
 
 from engine.errors import ModelFileError, RequestError
+from engine.tokenizer import Encoding, Tokenizer
 
 Prompt = str | Sequence[int]
 
@@ -29,6 +31,30 @@ def check_known(token: int, vocab_size: int) -> None:
     """Raises RequestError where the model has no such token."""
     if not 0 <= token < vocab_size:
         raise RequestError(f"token id {token} is unknown: the model has ids 0 to {vocab_size - 1}")
+
+
+def prompt_offsets(
+    tokenizer: Tokenizer, prompt: Prompt, ids: Sequence[int], parse_special: bool
+) -> list[int]:
+    """For each token how many characters of the prompt come before its text, or the one it is a part of.
+
+    Of a text they are its own; ids are decoded as an answer is, without special tokens.
+    """
+    if isinstance(prompt, str):
+        encoding = tokenizer.encode_with_offsets(prompt, parse_special=parse_special)
+        return _starts(encoding)[-len(ids) :]  # without a second BOS
+    stream = tokenizer.stream(skip_special_tokens=True)
+    ends = list(accumulate(len(stream.push(token)) for token in ids))
+    return [0, *ends[:-1]]
+
+
+def _starts(encoding: Encoding) -> list[int]:
+    """Where tokens begin; what was added to the text is where the text before it ends."""
+    starts, end = [], 0
+    for (start, stop), added in zip(encoding.offsets, encoding.special_tokens_mask, strict=True):
+        starts.append(end if added else start)
+        end = end if added else stop
+    return starts
 
 
 def is_list_of_prompts(prompt: Any) -> bool:

@@ -46,6 +46,7 @@ class Request:
         self.branches: Sequence[Request] = ()
         self.pieces: list[Piece] = []
         self.prompt_logprobs: list[TokenLogprob | None] = [None]
+        self.prompt_offsets: Sequence[int] = [0] * len(prompt)  # of a prompt without a text
         self._answer = answer
         self._guide = guide
         self._sampler = Sampler(self.params, guide)
@@ -110,10 +111,10 @@ class Request:
 
     def _piece(self, token: int, entries: tuple[TokenLogprob, ...]) -> Piece:
         answer = self._answer
-        ended = token in self.ends
+        ended, n = token in self.ends, len(self.pieces) + 1
         text = "" if ended else answer.push(token)
-        complete = self._guide is not None and self._guide.done
-        final = ended or complete or answer.stopped or len(self.pieces) == self.limit - 1
+        complete = self._guide is not None and self._guide.done and n >= self.params.min_tokens
+        final = ended or complete or answer.stopped or n == self.limit
         if final:
             text += answer.finish()  # may complete a stop string
         reason = "stop" if ended or complete or answer.stopped else "length"
@@ -131,8 +132,8 @@ class Request:
             # A prompt that is computed once more foretells nothing new.
             if position == len(self.prompt_logprobs) < len(self.prompt):
                 token = self.prompt[position]
-                n = self.params.prompt_logprobs or 0
-                self.prompt_logprobs.append(token_logprob(row, token, n))
+                n, offset = self.params.prompt_logprobs or 0, self.prompt_offsets[position]
+                self.prompt_logprobs.append(token_logprob(row, token, n, offset))
 
 
 def completions(request: Request) -> list[Completion]:
