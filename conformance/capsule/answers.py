@@ -19,7 +19,7 @@ from engine.errors import LockstepError
 from engine.tokenizer import Tokenizer
 
 _SECTIONS = ("texts", "pairs", "sequences", "stops", "chats")
-_LISTS = ("endings", "logprobs")  # what can be left out of a decisions golden
+_LISTS = ("followed", "endings", "logprobs")  # what can be left out of a decisions golden
 
 
 def pack_text(draft: Path, folder: Path, found: TextFinding, run: Run) -> None:

@@ -145,8 +145,8 @@ def about_logprobs(
     """Of the model's own distribution, and of what tokens were chosen from."""
     engine = _fed(tensors, folder, models, {})
     allowed = allowance(golden, "logprobs")
-    for n, settings in enumerate(golden["logprobs"]):
-        truth = tensors.get(f"logprobs/{n}", tensors["logprobs"])
+    for asked in golden["logprobs"]:
+        settings, truth = asked["settings"], tensors[asked["truth"]]
         ask = partial(_logprobs, engine, golden["prompt"], from_json(settings), truth, allowed)
         used = ["greedy", *(stage for stage in sampling.STAGES if stage in settings)]
         used += ["draw"] * ("temperature" in settings)

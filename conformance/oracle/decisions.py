@@ -29,6 +29,7 @@ from conformance.decision_cases import (
     SETTINGS,
     TOKENS,
     Draws,
+    Settings,
     situations,
 )
 from conformance.golden import write_manifest
@@ -76,9 +77,9 @@ def capture_decisions(out: Path) -> None:
         | single
         | {f"draw/{n}": _shares(model, draws) for n, draws in enumerate(DRAWS)}
         | {
-            f"logprobs/{n}": script.follow(asked)[1]
-            for n, asked in enumerate(LOGPROBS)
-            if asked.get("logprobs_mode") == "processed"
+            _truth(asked): script.follow(asked)[1]
+            for asked in LOGPROBS
+            if _truth(asked) != "logprobs"
         }
         | {"logits": logits, "logprobs": logprobs},
         out / "decisions.safetensors",
@@ -98,7 +99,7 @@ def capture_decisions(out: Path) -> None:
         "text": reference.decode(ids, skip_special_tokens=True),
         "followed": [script.answer(asked) for asked in FOLLOWED],
         "endings": [ended(script, out, reference, ending) for ending in ENDINGS],
-        "logprobs": LOGPROBS,
+        "logprobs": [{"settings": asked, "truth": _truth(asked)} for asked in LOGPROBS],
     }
     _write_json(out / "decisions.json", answers)
     write_manifest(
@@ -113,6 +114,12 @@ def capture_decisions(out: Path) -> None:
             },
         },
     )
+
+
+def _truth(asked: Settings) -> str:
+    """The name of the distributions that log-probabilities are of."""
+    processed = asked.get("logprobs_mode") == "processed"
+    return f"logprobs/{LOGPROBS.index(asked)}" if processed else "logprobs"
 
 
 def _write_json(path: Path, value: Any) -> None:

@@ -370,7 +370,7 @@ def test_the_golden_asks_what_the_case_says() -> None:
     golden = json.loads((GOLDEN / "decisions.json").read_text(encoding="utf-8"))
     assert golden["settings"] == _as_json(SETTINGS)
     assert [e["stage"] for e in golden["endings"]] == [e.stage for e in ENDINGS]
-    assert golden["logprobs"] == _as_json(LOGPROBS)
+    assert [asked["settings"] for asked in golden["logprobs"]] == _as_json(LOGPROBS)
     assert [f["settings"] for f in golden["followed"]] == _as_json([f.settings for f in FOLLOWED])
     assert [d["settings"] for d in golden["draws"]] == _as_json([d.settings for d in DRAWS])
     for situation in SITUATIONS:
