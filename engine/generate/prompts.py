@@ -49,10 +49,13 @@ def prompt_offsets(
 
 
 def _starts(encoding: Encoding) -> list[int]:
-    """Where tokens begin; what was added to the text is where the text before it ends."""
+    """Where tokens begin: where the one before ends, or within its last character.
+
+    Some tokenizers leave the space before a word out of its offsets, and what was added has none.
+    """
     starts, end = [], 0
     for (start, stop), added in zip(encoding.offsets, encoding.special_tokens_mask, strict=True):
-        starts.append(end if added else start)
+        starts.append(end if added else min(start, end))
         end = end if added else stop
     return starts
 
