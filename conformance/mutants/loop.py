@@ -101,8 +101,8 @@ LOOP: tuple[Mutant, ...] = (
         "gives one token less than was asked for",
         "pegainfer-project/pegainfer#238",
         "generate/request.py",
-        "len(self.pieces) == self.limit - 1",
-        "len(self.pieces) >= self.limit - 2",
+        "n == self.limit\n",
+        "n >= self.limit - 1\n",
         "generate",
     ),
     fault(

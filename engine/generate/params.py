@@ -9,6 +9,7 @@ from typing import Any
 
 from engine.generate.beam_params import BeamSearch
 from engine.generate.checks import boolean, integer, items, number, require
+from engine.generate.structured import Structure
 
 MOST_ANSWERS = 1024  # to one prompt
 
@@ -43,6 +44,10 @@ class SamplingParams:
     `n` answers are given to one prompt; the one of index i has the seed of `branch(i)`. With `best_of`
     as many are made, and those n are given whose tokens are the most likely on average. With `beams`
     the n best are given that a beam search finds, in which log-probabilities take the place of logits.
+
+    `structured` is what an answer has to look like (see `engine.generate.structured`): a token that no
+    such answer goes on with is not chosen, and the answer ends once nothing can follow. Within `max_tokens`
+    and up to a `stop` string it is a beginning of one.
     """
 
     max_tokens: int = 64
@@ -73,6 +78,7 @@ class SamplingParams:
     n: int = 1
     best_of: int | None = None
     beams: BeamSearch | None = None
+    structured: Structure | None = None
 
     def __post_init__(self) -> None:
         self._check_choice()
@@ -157,6 +163,11 @@ class SamplingParams:
                 self.best_of >= self.n,
                 f"best_of must be at least n, got {self.best_of} and {self.n}",
             )
+        require(
+            self.structured is None or isinstance(self.structured, Structure),
+            "structured must be a JsonSchema, JsonObject, Regex, Choice or Grammar, got "
+            f"{self.structured!r:.60}",
+        )
         most = f"at most {MOST_ANSWERS} answers can be had to one prompt, got {self.answers!r:.60}"
         require(self.answers <= MOST_ANSWERS, most)
 
@@ -172,6 +183,7 @@ class SamplingParams:
             not self.stop,
             "stop strings cannot end the answers of a beam search; use stop_token_ids",
         )
+        require(self.structured is None, "the answers of a beam search cannot be structured")
 
     def _set(self, name: str, value: Any) -> None:
         """What was given, in the form that is kept."""

@@ -15,7 +15,7 @@ A text spans tokens once a step has made one of all of them: Fuse or ByteLevel.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from itertools import groupby, takewhile
+from itertools import groupby
 from typing import Any, Protocol
 
 from engine.tokenizer.alphabet import bytes_of
@@ -46,9 +46,8 @@ class StepDecoder:
         self._steps = _with_rules_joined(steps)
         self._beginning, self._rest = _begun(self._steps)
         self.prepared = self._beginning.prepared
-        apart = [*takewhile(lambda step: isinstance(step, Each | FirstApart), self._steps)]
-        self._apart = [step.others if isinstance(step, FirstApart) else step for step in apart]
-        self._spell = _spelling(self._steps[len(apart) :])
+        self._apart, joining = _split(self._steps)
+        self._spell = _spelling(joining)
 
     def __call__(self, tokens: Iterable[str]) -> str:
         return self.join([self.prepared(token) for token in tokens])
@@ -120,6 +119,20 @@ def _begun(steps: Sequence[Step]) -> tuple[Beginning, Sequence[Step]]:
         case [Each() as each, *rest]:
             return each, rest
     return Each([]), steps
+
+
+def _split(steps: Sequence[Step]) -> tuple[list[Each], Sequence[Step]]:
+    """Return what is done to a token by itself inside of a text, and the steps after that."""
+    apart: list[Each] = []
+    for step in steps:
+        match step:
+            case Each():
+                apart.append(step)
+            case FirstApart(others=others):
+                apart.append(others)
+            case _:
+                break
+    return apart, steps[len(apart) :]
 
 
 def _spelling(steps: Sequence[Step]) -> Callable[[str], bytes] | None:
