@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from engine.generate import BeamSearch as BeamSearch
+    from engine.generate import DraftModel as DraftModel
     from engine.generate import Engine as Engine
+    from engine.generate import PromptLookup as PromptLookup
     from engine.generate import SamplingParams as SamplingParams
     from engine.mask import Custom as Custom
     from engine.tokenizer import Tokenizer as Tokenizer
@@ -18,11 +20,21 @@ if TYPE_CHECKING:
 _HOMES = {
     "BeamSearch": "engine.generate",
     "Custom": "engine.mask",
+    "DraftModel": "engine.generate",
     "Engine": "engine.generate",
+    "PromptLookup": "engine.generate",
     "SamplingParams": "engine.generate",
     "Tokenizer": "engine.tokenizer",
 }
-__all__ = ["BeamSearch", "Custom", "Engine", "SamplingParams", "Tokenizer"]
+__all__ = [
+    "BeamSearch",
+    "Custom",
+    "DraftModel",
+    "Engine",
+    "PromptLookup",
+    "SamplingParams",
+    "Tokenizer",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -7,10 +7,12 @@ in a row that is a ring where a layer has a window, in blocks of one pool.
 from engine.cache.cache import Cache, Group, LayerCache, cache_bytes, in_row, packed
 from engine.cache.contiguous import ContiguousCache, RingCache
 from engine.cache.kinds import CACHES, check_cache, make_cache, store_named
-from engine.cache.paged import PagedCache
+from engine.cache.paged import BLOCK_SIZE, PagedCache
+from engine.cache.prefixes import common
 from engine.cache.room import Part, Room
 
 __all__ = [
+    "BLOCK_SIZE",
     "CACHES",
     "Cache",
     "ContiguousCache",
@@ -22,6 +24,7 @@ __all__ = [
     "Room",
     "cache_bytes",
     "check_cache",
+    "common",
     "in_row",
     "make_cache",
     "packed",

@@ -171,6 +171,11 @@ class Cache(nn.Module, ABC):
 
     # -- what the kinds say ------------------------------------------------------------------------
 
+    @property
+    @abstractmethod
+    def tokens(self) -> int:
+        """How many tokens it can hold, of all sequences together."""
+
     @abstractmethod
     def open(self, capacity: int | None = None) -> Room:
         """A room for a sequence of up to `capacity` tokens, by default as many as one can have.

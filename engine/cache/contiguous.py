@@ -65,6 +65,10 @@ class ContiguousCache(Cache):
         self.capacity = capacity
         self._free = list(reversed(range(batch)))
 
+    @property
+    def tokens(self) -> int:
+        return self.capacity * (len(self.rooms) + len(self._free))
+
     def _slots(self, window: int | None, capacity: int) -> int:
         """The slots of a row, in layers of that window."""
         return capacity

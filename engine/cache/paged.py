@@ -80,6 +80,10 @@ class PagedCache(Cache):
 
     # -- rooms -------------------------------------------------------------------------------------
 
+    @property
+    def tokens(self) -> int:
+        return self.capacity
+
     def open(self, capacity: int | None = None) -> Room:
         """An empty room, which gets its blocks as it grows; any number of them may be open."""
         self._check_length(capacity or 0)

@@ -48,9 +48,9 @@ class Prefixes:
         while n < len(ids):
             ahead = tuple(ids[n : n + self.size])
             nearest = node.children.get(ahead) or max(
-                node.children.values(), key=lambda child: _common(child.tokens, ahead), default=None
+                node.children.values(), key=lambda child: common(child.tokens, ahead), default=None
             )
-            shared = _common(nearest.tokens, ahead) if nearest else 0
+            shared = common(nearest.tokens, ahead) if nearest else 0
             if nearest is None or shared == 0:
                 break
             node, n = nearest, n + shared
@@ -85,6 +85,6 @@ def _beginning_with(parent: Node, tokens: Tokens, size: int) -> list[Node]:
     return [c for c in parent.children.values() if c.tokens[: len(tokens)] == tokens]
 
 
-def _common(a: Sequence[int], b: Sequence[int]) -> int:
+def common(a: Sequence[int], b: Sequence[int]) -> int:
     """How many tokens two sequences begin with alike."""
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(a, b, strict=False)))

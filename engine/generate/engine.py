@@ -29,7 +29,7 @@ from engine.generate.prompts import (
 )
 from engine.generate.request import Request, completions
 from engine.generate.sample import Guide
-from engine.generate.scheduler import MAX_BATCH, Scheduler
+from engine.generate.scheduler import MAX_BATCH, Counters, Scheduler
 from engine.generate.service import Service
 
 _MAKING = Lock()  # of what is shared: two threads must not each make one
@@ -184,11 +184,21 @@ class Engine(LoadedModel):
         return service
 
     @cached_property
+    def counters(self) -> Counters:
+        """What was done for all calls so far."""
+        return Counters()
+
+    @cached_property
     def _shared(self) -> Service:
         return self._serving(self.pages)
 
     def _serving(self, cache: Cache) -> Service:
-        return Service(Scheduler(self.decoder, cache, self.step_tokens, self.max_batch))
+        drafter = self.drafters(cache.tokens)
+        return Service(
+            Scheduler(
+                self.decoder, cache, self.step_tokens, self.max_batch, drafter, self.counters
+            )
+        )
 
     def _cache_for(self, requests: Sequence[Request]) -> Cache:
         """With a row for each of the answers, or for as many as may run and there is memory for."""

@@ -22,6 +22,7 @@ from engine.device import DTYPES, check_device, check_dtype
 from engine.errors import RequestError
 from engine.families import text_config
 from engine.generate.prompts import checked_ids, end_ids
+from engine.generate.speculation import Drafters, Speculation, no_drafts
 from engine.mask import PLAIN, Custom
 from engine.models import resolve
 from engine.probe import attached
@@ -39,6 +40,8 @@ class LoadedModel:
 
     #: The most tokens in a forward pass, of a long prompt or of several of them.
     step_tokens: int = STEP_TOKENS
+    #: Makes what drafts tokens beside a cache.
+    drafters: Drafters = staticmethod(no_drafts)
 
     def __init__(
         self,
@@ -72,6 +75,7 @@ class LoadedModel:
         cache_dtype: str | None = None,
         batch_invariant: bool = False,
         custom: Custom = PLAIN,
+        speculation: Speculation | None = None,
     ) -> Self:
         """Reads MODEL: a folder in Hugging Face layout, a .gguf file, or a name to fetch.
 
@@ -82,7 +86,8 @@ class LoadedModel:
         `cache_dtype` "int8" keeps whole numbers, in about a quarter of float32's memory, not exactly.
         `batch_invariant`: each request's numbers have the same bits whatever is computed beside it and
         however it is cut and cached, at a price (see `engine.invariant`). `custom` is an attention of
-        the user's own.
+        the user's own. `speculation` (a PromptLookup or a DraftModel) has tokens drafted that are then
+        read together: the answers are the same, and come sooner where the drafts are good.
         Raises LockstepError with one sentence when a file, a key or the request is at fault.
         """
         check_dtype(dtype)
@@ -99,7 +104,10 @@ class LoadedModel:
         load_parameters(
             decoder, checkpoint, device=torch.device(device), dtype=DTYPES[dtype], progress=progress
         )
-        return cls(decoder, checkpoint, device, dtype, cache, cache_tokens, cache_dtype)
+        loaded = cls(decoder, checkpoint, device, dtype, cache, cache_tokens, cache_dtype)
+        if speculation is not None:
+            loaded.drafters = speculation.beside(loaded)
+        return loaded
 
     @property
     def spec(self) -> ModelSpec:

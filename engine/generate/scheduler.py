@@ -57,6 +57,7 @@ class Scheduler:
         step_tokens: int = STEP_TOKENS,
         max_batch: int = MAX_BATCH,
         drafter: Drafter = NO_DRAFTS,
+        counters: Counters | None = None,
     ) -> None:
         self.decoder, self.cache, self.drafter = decoder, cache, drafter
         self.step_tokens = step_tokens
@@ -64,7 +65,7 @@ class Scheduler:
         self.max_batch = min(max_batch, step_tokens)
         self.running: dict[Request, Room] = {}
         self.waiting: list[Request] = []  # in order of arrival
-        self.counters = Counters()
+        self.counters = counters or Counters()
         self._arrivals = count()
 
     @property

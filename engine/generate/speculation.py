@@ -10,9 +10,9 @@ the target gives it, and otherwise another one is drawn from p without x.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from torch import Tensor
 
@@ -22,8 +22,18 @@ from engine.generate.answer import Piece
 from engine.generate.request import Request
 from engine.spec import ModelSpec
 
+if TYPE_CHECKING:
+    from engine.generate.loaded import LoadedModel
+
 #: The most tokens that a user may have drafted at once: what is read in vain costs time.
 MOST_DRAFTS = 64
+
+
+class Speculation(Protocol):
+    """What a user chooses to have tokens drafted by."""
+
+    def beside(self, target: LoadedModel) -> Drafters:
+        """Gets ready to draft for a model; RequestError where that cannot be."""
 
 
 class Drafter(Protocol):
@@ -34,6 +44,10 @@ class Drafter(Protocol):
 
     def forget(self, request: Request) -> None:
         """It has ended, or waits: what was kept for it can go."""
+
+
+#: Makes the drafter of a scheduler, whose cache holds so many tokens.
+Drafters = Callable[[int], Drafter]
 
 
 @dataclass(frozen=True)
@@ -51,6 +65,9 @@ class PromptLookup:
         if self.ngram < 1:
             raise RequestError(f"prompt lookup needs an ngram of at least 1, got {self.ngram}")
         check_drafts(self.tokens)
+
+    def beside(self, target: LoadedModel) -> Drafters:
+        return lambda _: self
 
     def propose(self, most: Mapping[Request, int]) -> Mapping[Request, Sequence[int]]:
         return {
@@ -82,6 +99,10 @@ class NoDrafts:
 
 
 NO_DRAFTS = NoDrafts()
+
+
+def no_drafts(cache_tokens: int) -> Drafter:
+    return NO_DRAFTS
 
 
 def check_drafts(tokens: int) -> None:
@@ -133,7 +154,7 @@ def drafted(
     for share in shares:
         drafts = proposed.get(share.request, ())[: min(left, most.get(share.request, 0))]
         part = Part(share.part.room, share.part.n + len(drafts))
-        if drafts and _reserved(cache, part):
+        if drafts and reserved(cache, part):
             share = replace(share, part=part, drafts=drafts)
             left -= len(drafts)
         longer.append(share)
@@ -152,7 +173,7 @@ def _most(share: Share, spec: ModelSpec, cache: Cache, left: int) -> int:
     return min(left, cache.longest_pass - share.part.n, *(end - n for end in ends if end >= n))
 
 
-def _reserved(cache: Cache, part: Part) -> bool:
+def reserved(cache: Cache, part: Part) -> bool:
     """Whether there are slots for a share and its drafts."""
     try:
         cache.reserve([part])
