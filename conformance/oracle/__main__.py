@@ -5,6 +5,7 @@
     alarms COUNT SEED OUT FOLDER...   judges COUNT legal variants of the reference
     answers MODEL IDS N OUT        float32 logits of IDS (eager, sdpa, and eager in
                                    chunks of 7) and N greedy tokens after them
+    settings                       answers what becomes of logits, a line for a line of standard input
 
 Progress goes to standard error in lines that begin with `progress: `, an error in one with `error: `.
 """
@@ -31,6 +32,7 @@ from conformance.oracle.alarms import write_tallies
 from conformance.oracle.capture import capture_case, capture_live, capture_real
 from conformance.oracle.decisions import capture_decisions
 from conformance.oracle.model import load
+from conformance.oracle.settings import answers as answers_of_settings
 from conformance.oracle.text import capture_text_case, capture_tokens
 from conformance.text_cases import TEXT_CASES, TextCase
 from conformance.tokens import TOKENS_CASES, TokensCase
@@ -51,6 +53,9 @@ def main(arguments: list[str]) -> None:
             write_tallies(int(count), int(seed), Path(out), [Path(f) for f in folders], say)
         case ["answers", model_path, ids, n, out]:
             answer(Path(model_path), [int(token) for token in ids.split(",")], int(n), Path(out))
+        case ["settings"]:
+            for line in answers_of_settings(sys.stdin):
+                print(line, flush=True)
         case _:
             raise LockstepError((__doc__ or "").strip())
 

@@ -35,7 +35,7 @@ from conformance.decision_cases import (
 from conformance.golden import write_manifest
 from conformance.oracle.endings import ended, greedy
 from conformance.oracle.model import load
-from conformance.oracle.processors import error, processed, truth_and_error
+from conformance.oracle.processors import error, processed, truth
 from conformance.oracle.script import Script, refuse_close_calls
 from conformance.oracle.text import Reference
 from conformance.oracle.tiny import tiny_checkpoint
@@ -66,8 +66,8 @@ def capture_decisions(out: Path) -> None:
     script = Script(model, prompt, logits, noise["logprobs"])
 
     single: dict[str, Tensor] = {}
-    for stage, situation, truth, wrong in _asked(model):
-        single[f"{stage}/{situation}"] = truth
+    for stage, situation, values, wrong in _asked(model):
+        single[f"{stage}/{situation}"] = values
         noise[stage] = max(wrong, noise.get(stage, 0.0))
 
     asked_of = {stage: situations(stage) for stage in SETTINGS}
@@ -134,9 +134,15 @@ def _asked(model: Any) -> Iterator[tuple[str, str, Tensor, float]]:
     for stage, asked in SETTINGS.items():
         for situation in situations(stage):
             row = situation.row.logits()
-            answers = [truth_and_error(model, settings, row, situation.past) for settings in asked]
-            truths, errors = zip(*answers, strict=True)
-            yield stage, situation.name, torch.stack(truths), max(errors)
+            truths = [truth(model, settings, row, situation.past) for settings in asked]
+            for settings, found in zip(asked, truths, strict=True):
+                if not found.stable:
+                    raise LockstepError(
+                        f"{NAME} is an unstable golden: a rounding decides what {dict(settings)} keeps "
+                        f"in the situation {situation.name}; change the settings"
+                    )
+            values = torch.stack([found.values for found in truths])
+            yield stage, situation.name, values, max(found.error for found in truths)
 
 
 # -- the draw --------------------------------------------------------------------------------------

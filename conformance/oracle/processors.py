@@ -8,6 +8,7 @@ stays so whatever is added, and of what is forced only one token is left.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -15,10 +16,9 @@ from torch import Tensor
 from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList
 
 from conformance.decision_cases import Past, Settings, settled
-from engine.errors import LockstepError
 
-#: How far logits are stretched to see whether a rounding could decide what a cut keeps.
-_NEAR_ONE = (1 - 1e-4, 1 + 1e-4)
+#: Logits as they are, and stretched to see whether a rounding could decide what a cut keeps.
+_STRETCHES = (1.0, 1 - 1e-4, 1 + 1e-4)
 #: What transformers would do unasked, and its own names of settings.
 _UNASKED: Settings = {"top_k": 0, "top_p": 1.0, "min_p": None}
 _NAMES = {"min_tokens": "min_new_tokens"}
@@ -67,7 +67,7 @@ def own_processors(settings: Settings, past: Past) -> LogitsProcessorList:
 
 
 def processed(model: Any, settings: Settings, logits: Tensor, past: Past) -> Tensor:
-    """Log-probabilities [V] after what `generate` does to logits [V], in their dtype."""
+    """Log-probabilities [..., V] after what `generate` does to logits [..., V], in their dtype."""
     # Private, and the one place where transformers says which processors run, in which order.
     processors = model._get_logits_processor(
         config(settings, past),
@@ -75,29 +75,38 @@ def processed(model: Any, settings: Settings, logits: Tensor, past: Past) -> Ten
         logits_processor=own_processors(settings, past),
         device="cpu",
     )
-    tokens = torch.tensor([[*past.prompt, *past.answer]])
-    scores: Tensor = processors(tokens, logits[None])
-    return scores[0].log_softmax(-1)
+    rows = logits.reshape(-1, logits.shape[-1])
+    tokens = torch.tensor([[*past.prompt, *past.answer]]).expand(len(rows), -1)
+    scores: Tensor = processors(tokens, rows)
+    return scores.log_softmax(-1).view_as(logits)
 
 
-def truth_and_error(
-    model: Any, settings: Settings, row: Tensor, past: Past
-) -> tuple[Tensor, float]:
-    """Log-probabilities [V] of a row [V] in float64, and float32's error against them.
+@dataclass(frozen=True)
+class Truth:
+    """Log-probabilities [V] in float64, and float32's error against them.
 
-    Raises LockstepError where a rounding decides which tokens are left.
+    `ranked` are those before the cuts, by which it is known what is equally likely. `stable` is False
+    where a rounding decides which tokens are left.
     """
-    truth = processed(model, settings, row.double(), past)
+
+    ranked: Tensor
+    values: Tensor
+    error: float
+    stable: bool
+
+
+def truth(model: Any, settings: Settings, row: Tensor, past: Past) -> Truth:
+    """What becomes of a row of logits [V]; there must be a token that is not banned."""
+    stretched = torch.stack([row.double() * stretch for stretch in _STRETCHES])
+    ranked = processed(model, {**settings, "temperature": 0.0}, stretched[0], past)
+    values, *others = processed(model, settings, stretched, past)
     narrow = processed(model, settings, row, past)
-    kept = settled(row, truth).isfinite()
-    stretched = (processed(model, settings, row.double() * s, past) for s in _NEAR_ONE)
-    for other in (narrow, *stretched):
-        if not torch.equal(settled(row, other).isfinite(), kept):
-            raise LockstepError(
-                f"a rounding decides what {dict(settings)} keeps of a row of {len(row)} logits; "
-                "change the settings"
-            )
-    return truth, error(settled(row, narrow), settled(row, truth))
+    kept = settled(ranked, values).isfinite()
+    stable = all(
+        torch.equal(settled(ranked, other).isfinite(), kept) for other in (narrow, *others)
+    )
+    wrong = error(settled(ranked, narrow), settled(ranked, values))
+    return Truth(ranked, values, wrong, stable)
 
 
 def error(value: Tensor, truth: Tensor) -> float:
