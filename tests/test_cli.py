@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import subprocess
@@ -82,6 +83,19 @@ def is_one_sentence(err: str) -> bool:
         (["generate", "m", "p", "--temperature", "nan"], "temperature"),
         (["generate", "m", "p", "--top-p", "1.5"], "top_p"),
         (["generate", "m", "p", "--stop", ""], "stop"),
+        (["generate", "m", "p", "--min-tokens", "65"], "min_tokens"),
+        (["generate", "m", "p", "--logit-bias", "11"], "ID=VALUE"),
+        (["generate", "m", "p", "--logit-bias", "1,2=3"], "ID=VALUE"),
+        (["generate", "m", "p", "--logit-bias", "11=much"], "ID=VALUE"),
+        (["generate", "m", "p", "--logit-bias", "11=nan"], "logit_bias"),
+        (["generate", "m", "p", "--stop-token-id", "x"], "--stop-token-id"),
+        (["generate", "m", "p", "--repetition-penalty", "0"], "repetition_penalty"),
+        (["generate", "m", "p", "-n", "0"], "n must be"),
+        (["generate", "m", "p", "-n", "3", "--best-of", "2"], "best_of"),
+        (["generate", "m", "p", "--logprobs", "1"], "--json"),
+        (["generate", "m", "p", "--logprobs", "-1", "--json"], "logprobs"),
+        (["generate", "m", "p", "--logprobs-mode", "cooked", "--json"], "logprobs_mode"),
+        (["chat", "m", "--typical-p", "2"], "typical_p"),
         (["generate", "/nowhere/model", "p"], "/nowhere/model"),
         (["generate", "m", b"\xff".decode(errors="surrogateescape")], "UTF-8"),
         (["tokenize", "m"], "TEXT"),
@@ -372,18 +386,77 @@ def test_sampling_options_reach_the_engine(
     """An option that is read and dropped shows in no output."""
     seen: list[SamplingParams] = []
 
-    def stream(self: Engine, ids: list[int], params: SamplingParams) -> Iterator[Any]:
+    def stream(self: Engine, prompt: Any, params: SamplingParams, **how: bool) -> Iterator[Any]:
         seen.append(params)
         return iter(())
 
     monkeypatch.setattr("engine.Engine.stream", stream)
-    options = "--max-tokens 3 --temperature 0.5 --top-k 4 --top-p 0.9 --min-p 0.1 --seed 7 --stop x"
+    options = (
+        "--max-tokens 3 --min-tokens 2 --temperature 0.5 --top-k 4 --top-p 0.9 --min-p 0.1 "
+        "--typical-p 0.8 --epsilon-cutoff 0.01 --eta-cutoff 0.02 --seed 7 --repetition-penalty 1.1 "
+        "--presence-penalty 0.2 --frequency-penalty -0.3 --no-repeat-ngram-size 4 --stop x "
+        "--logit-bias 11=-5 --logit-bias 12=-inf --stop-token-id 13 --stop-token-id 14 --ignore-eos"
+    )
     assert call("generate", loaded, PROMPT, *options.split())[0] == 0
-    assert seen == [
-        SamplingParams(
-            max_tokens=3, temperature=0.5, top_k=4, top_p=0.9, min_p=0.1, seed=7, stop=("x",)
-        )
-    ]
+    asked = SamplingParams(
+        max_tokens=3,
+        min_tokens=2,
+        temperature=0.5,
+        top_k=4,
+        top_p=0.9,
+        min_p=0.1,
+        typical_p=0.8,
+        epsilon_cutoff=0.01,
+        eta_cutoff=0.02,
+        seed=7,
+        repetition_penalty=1.1,
+        presence_penalty=0.2,
+        frequency_penalty=-0.3,
+        no_repeat_ngram_size=4,
+        logit_bias={11: -5.0, 12: -math.inf},
+        stop=("x",),
+        stop_token_ids=(13, 14),
+        ignore_eos=True,
+    )
+    assert seen == [asked]
+    monkeypatch.setattr("builtins.input", lambda *prompt: next(lines))
+    lines = iter(["Hi", "/exit"])
+    assert call("chat", loaded, *options.split())[0] == 0
+    assert seen == [asked, asked]
+
+
+def test_several_answers_come_one_after_another(
+    call: Callable[..., tuple[int, str, str]], loaded: str, engine: Engine
+) -> None:
+    options = ["--max-tokens", "4", "--temperature", "1", "--seed", "3", "-n", "2"]
+    params = SamplingParams(max_tokens=4, temperature=1.0, seed=3, n=2)
+    done: Any = engine.generate(PROMPT, params)
+    status, out, err = call("generate", loaded, PROMPT, *options)
+    assert (status, err) == (0, "")
+    assert out == f"--- 1 of 2 ---\n{done[0].text}\n--- 2 of 2 ---\n{done[1].text}\n"
+    document = json.loads(call("generate", loaded, PROMPT, *options, "--json")[1])
+    assert [answer["token_ids"] for answer in document] == [answer.token_ids for answer in done]
+    best = json.loads(
+        call("generate", loaded, PROMPT, *options[:-2], "--best-of", "3", "--json")[1]
+    )
+    assert best["usage"]["completion_tokens"] == 12
+    assert best["score"] < 0
+
+
+def test_log_probabilities_are_in_the_document_with_the_text_s_own_offsets(
+    call: Callable[..., tuple[int, str, str]], loaded: str
+) -> None:
+    options = ["--max-tokens", "2", "--logprobs", "2", "--prompt-logprobs", "0"]
+    status, out, err = call("generate", loaded, PROMPT, *options, "--json")
+    assert (status, err) == (0, "")
+    document = json.loads(out)
+    first, *rest = document["prompt_logprobs"]
+    assert first is None
+    assert [entry["text_offset"] for entry in rest] == [3, 11, 14, 21]
+    assert [len(entry["top"]) for entry in document["logprobs"]] == [2, 2]
+    processed = [*options, "--logprobs-mode", "processed", "--temperature", "1", "--top-k", "1"]
+    document = json.loads(call("generate", loaded, PROMPT, *processed, "--json")[1])
+    assert [entry["logprob"] for entry in document["logprobs"]] == [0.0, 0.0]
 
 
 def test_logits_are_those_of_the_engine(
