@@ -99,7 +99,7 @@ def test_support_and_probabilities_are_the_references(reference: Reference) -> N
     def judge(question: Asked) -> None:
         found = verdict(question, reference(question))
         said[found] += 1
-        used.update(question.settings)
+        used.update(question.settings.keys())
         assert found in ("equal", "none left", "set aside"), found
 
     judge()
@@ -126,9 +126,9 @@ def test_a_fault_is_found_and_shrinks(
     smallest = find(
         asked(),
         lambda question: verdict(question, reference(question)).startswith("before"),
-        settings=settings(max_examples=2_000, database=None),
+        settings=settings(max_examples=1_000, database=None, derandomize=True),
     )
-    assert smallest.row.vocab == 2
+    assert smallest.row.vocab <= 3
     assert len(smallest.past.prompt) == 1
     assert smallest.past.answer == ()
     assert set(smallest.settings) == {"temperature", "frequency_penalty"}
