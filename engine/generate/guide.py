@@ -22,7 +22,10 @@ from engine.tokenizer import Tokenizer
 MOST_COMPILED = 64  # grammars that are kept for the next request that asks for the same
 
 # Any way to spell a text may be taken, not just the one that the tokenizer would choose.
-_OPTIONS = '%llguidance {"no_forcing": true}\n'
+_OPTIONS = '\n%llguidance {"no_forcing": true}\n'
+
+# Each must be a token by itself: patterns and documents are made of them, one by one if need be.
+_NEEDED = {bytes([byte]) for byte in range(0x20, 0x7F)}
 
 
 class GrammarGuide:
@@ -54,11 +57,8 @@ class GrammarGuide:
         self._check()
 
     def _check(self) -> None:
-        """Raises RequestError once the library has given up, as it does where a grammar costs too much."""
         if self._matcher.is_error():
-            raise RequestError(
-                f"the answer cannot be followed any further: {_sentence(self._matcher.get_error())}"
-            )
+            raise RequestError(f"the answer cannot go on: {_fault(self._matcher)}")
 
 
 class Grammars:
@@ -82,14 +82,14 @@ class Grammars:
     def _compile(self, structure: Structure) -> Any:
         name = type(structure).__name__
         matcher = self._library.LLMatcher(
-            self._vocabulary, _OPTIONS + structure.grammar, log_level=0
+            self._vocabulary, structure.grammar + _OPTIONS, log_level=0
         )
-        warnings = [] if matcher.is_error() else matcher.get_grammar_warnings()
+        warnings = matcher.get_grammar_warnings()
         if not matcher.is_error():
-            matcher.compute_bitmask()  # some endless grammars are found out at the first token
+            matcher.compute_bitmask()  # some faults show when a token is to be chosen
         if matcher.is_error() or warnings:
-            reason = matcher.get_error() or warnings[0]
-            raise RequestError(f"an answer cannot be held to this {name}: {_sentence(reason)}")
+            reason = _fault(matcher) if matcher.is_error() else warnings[0]
+            raise RequestError(f"an answer cannot be held to this {name}: {reason}")
         return matcher
 
 
@@ -105,10 +105,16 @@ class _Vocabulary:
         self._tokenizer = tokenizer
         special = tokenizer.special_ids
         self.eos_token_id = vocab_size
+        self.special_token_ids = [vocab_size]
         self.tokens = [
             b"" if token in special else _bytes(tokenizer, token) for token in range(vocab_size)
         ]
-        self.tokens.append(b"<end of the answer>")
+        if missing := _NEEDED.difference(self.tokens):
+            raise RequestError(
+                "answers cannot be held to a structure with this tokenizer: it has no token for "
+                f"{min(missing).decode()!r} alone"
+            )
+        self.tokens.append(b"<end>")
 
     def __call__(self, text: str) -> list[int]:
         return self._tokenizer.encode(text, add_special_tokens=False, parse_special=False)
@@ -137,8 +143,11 @@ def _library() -> Any:
     return llguidance
 
 
-def _sentence(message: str) -> str:
-    """The reason that the library gives, without the place and the picture of it."""
-    lines = [line.strip() for line in message.splitlines() if line.strip()]
+def _fault(matcher: Any) -> str:
+    """Why the library has given up, in one line, without its picture of the place and its own options."""
+    lines = [line.strip() for line in matcher.get_error().splitlines() if line.strip()]
     reason = next((line for line in lines if line.startswith("error: ")), lines[0])
-    return reason.rpartition("failed to compile JSON schema: ")[2].removeprefix("error: ")[:300]
+    if reason == "NoExtensionBias":
+        return "nothing can follow that the model's tokens spell and that has an end"
+    reason = reason.rpartition("failed to compile JSON schema: ")[2].removeprefix("error: ")
+    return reason.partition(". Enable ")[0][:300]
