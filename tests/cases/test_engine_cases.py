@@ -1,6 +1,6 @@
 """Public cases of the themes cache, numerics and generation that concern the llama family.
 
-C01 (contiguous), C06, C09, E01, E07, G01, G04, G06, G07. The model is the cases' own: drawn from
+C01 (contiguous), C06, C09, E01, E07, G01, G04, G06, H09. The model is the cases' own: drawn from
 N(0, spread) under seed 0, which reproduces the ids that transformers gave for case G01.
 """
 
@@ -280,42 +280,7 @@ def test_g04_top_k_keeps_all_that_tie_at_its_end() -> None:
     assert row.isfinite().tolist() == [True, True, True, False]
 
 
-# -- G07: log-probabilities ------------------------------------------------------------------------
-
-
-RAW = [-1.59777, -0.70059, -1.91217, -2.21419]
-PROCESSED = [-1.55142, -0.66554, -1.75983, -2.07425]
-
-
-def test_g07_logits_before_and_after_a_repetition_penalty(tmp_path: Path) -> None:
-    """The case's own numbers, the penalty of 1.3 applied here: which values are the raw ones."""
-    engine = Engine.load(model_folder(tmp_path))
-    ids, raw, after = list(PROMPT), [], []
-    for _ in range(4):
-        row = engine.logits(ids)[-1]
-        penalised = row.clone()
-        for token in set(ids):
-            penalised[token] = row[token] / 1.3 if row[token] > 0 else row[token] * 1.3
-        token = int(penalised.argmax())
-        raw.append(float(row.log_softmax(-1)[token]))
-        after.append(float(penalised.log_softmax(-1)[token]))
-        ids.append(token)
-    assert raw == pytest.approx(RAW, abs=2e-5)
-    assert after == pytest.approx(PROCESSED, abs=2e-5)
-
-
-def test_g07_logprobs_are_raw_and_belong_to_the_chosen_tokens(tmp_path: Path) -> None:
-    """Greedy, whose first three tokens are the case's; the neighbours' would be -3.66, -3.68, -3.47."""
-    engine = Engine.load(model_folder(tmp_path))
-    done = engine.generate(PROMPT, SamplingParams(max_tokens=4, logprobs=0))
-    assert done.logprobs is not None
-    got = [entry.logprob for entry in done.logprobs]
-    assert got[:3] == pytest.approx(RAW[:3], abs=2e-5)
-    forced = engine.logits(PROMPT + done.token_ids).log_softmax(-1)
-    want = [float(forced[4 + n, token]) for n, token in enumerate(done.token_ids)]
-    assert got == pytest.approx(want, abs=2e-5)
-    pieces = engine.stream(PROMPT, SamplingParams(max_tokens=4, logprobs=0))
-    assert [entry for piece in pieces for entry in piece.logprobs] == done.logprobs
+# -- H09: what JSON cannot hold ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.5])
