@@ -52,6 +52,7 @@ def check_decisions(folder: Path) -> list[TextFinding]:
             answers.about_text(golden, tensors, folder, Path(models)),
             answers.about_endings(golden, tensors, folder, Path(models)),
             answers.about_history(golden, tensors, folder, Path(models)),
+            answers.about_min_tokens(golden, tensors, folder, Path(models)),
             answers.about_logprobs(golden, tensors, folder, Path(models)),
         ):
             findings += differences(questions, {found.stage for found in findings})

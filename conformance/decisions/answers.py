@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, cast
@@ -71,20 +71,40 @@ def _token_ids(engine: Engine, prompt: list[int], settings: Settings) -> list[in
 def about_endings(
     golden: Any, tensors: Mapping[str, Tensor], folder: Path, models: Path
 ) -> Iterator[Question]:
+    """Answers that may end at once."""
+    endings = [ending for ending in golden["endings"] if not ending["params"]["min_tokens"]]
+    yield from _about(endings, golden["prompt"], tensors, folder, models, ())
+
+
+def about_min_tokens(
+    golden: Any, tensors: Mapping[str, Tensor], folder: Path, models: Path
+) -> Iterator[Question]:
+    """Answers that may not, which takes knowing how much of one there is."""
+    endings = [ending for ending in golden["endings"] if ending["params"]["min_tokens"]]
+    needs = ("sampling.min_tokens", "sampling.history")
+    yield from _about(endings, golden["prompt"], tensors, folder, models, needs)
+
+
+def _about(
+    endings: Sequence[Any],
+    prompt: list[int],
+    tensors: Mapping[str, Tensor],
+    folder: Path,
+    models: Path,
+    rests_on: tuple[str, ...],
+) -> Iterator[Question]:
     """The simplest first: what needs another stage is asked after that stage."""
     made = cache(lambda files: _fed(tensors, folder, models, json.loads(files)))
-    for ending in sorted(golden["endings"], key=lambda ending: len(_uses(ending))):
+    for ending in sorted(endings, key=lambda ending: len(_uses(ending))):
         files, params, token_ids = ending["files"], ending["params"], ending["token_ids"]
         shown = f"{spelled(params)}, {spelled(files)}"
         engine = made(json.dumps(files))
         asked = SamplingParams(**params)
-        complete = cache(partial(engine.generate, golden["prompt"], asked))
-        stream = partial(engine.stream, golden["prompt"], asked)
+        complete = cache(partial(engine.generate, prompt, asked))
+        stream = partial(engine.stream, prompt, asked)
         stage = f"stopping.{ending['stage']}"
         used = ("sampling.greedy", "tokenizer.stream", "stopping.text", *_uses(ending))
-        if ending["params"]["min_tokens"]:
-            used = (*used, "sampling.min_tokens")
-        needs = tuple(name for name in used if name != stage)
+        needs = (*rests_on, *(name for name in used if name != stage))
         if stage == "stopping.text":
             ask = partial(_field, complete, "text", token_ids, ending["text"])
             yield Question(stage, shown, ending["text"], ask, needs)

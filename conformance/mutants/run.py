@@ -15,8 +15,10 @@ from rich.table import Table
 from conformance.candidate import operation
 from conformance.mutants.activations import ACTIVATIONS
 from conformance.mutants.attention import ATTENTION
+from conformance.mutants.bans import BANS
 from conformance.mutants.cache import CACHE
 from conformance.mutants.chat import CHAT
+from conformance.mutants.cuts import CUTS
 from conformance.mutants.decoders import DECODERS
 from conformance.mutants.experts import EXPERTS
 from conformance.mutants.latent import LATENT
@@ -26,6 +28,7 @@ from conformance.mutants.models import MODELS
 from conformance.mutants.mutant import Mutant
 from conformance.mutants.normalizers import NORMALIZERS
 from conformance.mutants.norms import NORMS
+from conformance.mutants.penalties import PENALTIES
 from conformance.mutants.planting import plant, planted
 from conformance.mutants.positions import POSITIONS
 from conformance.mutants.real import REAL
@@ -75,6 +78,9 @@ THEMES: Mapping[str, tuple[Mutant, ...]] = {
     "cache": CACHE,
     "loop": LOOP,
     "sampling": SAMPLING,
+    "penalties": PENALTIES,
+    "bans": BANS,
+    "cuts": CUTS,
     "stopping": STOPPING,
     "real": REAL,
 }

@@ -146,8 +146,8 @@ _ENDINGS = (
         "hides what follows a stop string, and goes on computing it",
         "SharpAI/SwiftLM#126",
         _REQUEST,
-        "final = ended or complete or answer.stopped or len(self.pieces) == self.limit - 1",
-        "final = ended or complete or len(self.pieces) == self.limit - 1",
+        "final = ended or complete or answer.stopped or n == self.limit",
+        "final = ended or complete or n == self.limit",
         "stopping.stop_text",
     ),
     decision(
