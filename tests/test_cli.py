@@ -95,6 +95,11 @@ def is_one_sentence(err: str) -> bool:
         (["generate", "m", "p", "--logprobs", "1"], "--json"),
         (["generate", "m", "p", "--logprobs", "-1", "--json"], "logprobs"),
         (["generate", "m", "p", "--logprobs-mode", "cooked", "--json"], "logprobs_mode"),
+        (["generate", "m", "p", "--regex", "a", "--choice", "b"], "--regex and --choice"),
+        (["generate", "m", "p", "--regex", ""], "a pattern must not be empty"),
+        (["generate", "m", "p", "--json-schema", '{"not": {}}'], "'not' at #"),
+        (["generate", "m", "p", "--json-schema", "/nowhere/schema.json"], "/nowhere/schema.json"),
+        (["generate", "m", "p", "--grammar", "start: <|end|>"], "'<' here"),
         (["chat", "m", "--typical-p", "2"], "typical_p"),
         (["generate", "/nowhere/model", "p"], "/nowhere/model"),
         (["generate", "m", b"\xff".decode(errors="surrogateescape")], "UTF-8"),
@@ -135,6 +140,25 @@ def test_a_wrong_request_is_one_sentence_and_status_2(
     assert (status, out) == (2, "")
     assert is_one_sentence(err)
     assert says in err
+
+
+def test_an_answer_looks_like_what_a_file_or_the_command_line_says(
+    call: Callable[..., tuple[int, str, str]], loaded: str, tmp_path: Path
+) -> None:
+    schema, grammar = tmp_path / "a.json", tmp_path / "a.lark"
+    schema.write_text('{"enum": ["é"]}', encoding="utf-8")
+    grammar.write_text('start: "x" "y"', encoding="utf-8")
+    for option, says in (
+        (("--json-schema", schema), '"é"'),
+        (("--json-schema", '{"const": [1]}'), "[1]"),
+        (("--regex", "ab{2}c"), "abbc"),
+        (("--choice", "one"), "one"),
+        (("--grammar", grammar), "xy"),
+        (("--grammar", 'start: "x" "z"'), "xz"),
+    ):
+        status, out, _ = call("generate", loaded, "It is ", *option)
+        assert (status, "".join(out.split())) == (0, says)
+    assert call("generate", loaded, "It is ", "--json-object", "--max-tokens", 1)[1].startswith("{")
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from engine.cli.beams import Searching
 from engine.cli.sampling import Answers, Choosing, LongChoosing, command, sampling_params
 from engine.cli.shared import (
     BatchInvariant,
@@ -18,6 +19,7 @@ from engine.cli.shared import (
     Model,
     unicode,
 )
+from engine.cli.structured import Structured
 from engine.command import json_text
 from engine.errors import RequestError
 
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from engine.generate import Piece
+    from engine.generate.scheduler import Counters
+    from engine.generate.speculation import Speculation
 
 
 @command
@@ -33,6 +37,8 @@ def generate(
     prompt: Annotated[str, typer.Argument(metavar="PROMPT", help="The text to go on from.")],
     choosing: Choosing,
     answers: Answers,
+    structured: Structured,
+    searching: Searching,
     chat: Annotated[
         bool, typer.Option("--chat", help="Wrap the prompt in the model's chat template.")
     ] = False,
@@ -47,12 +53,24 @@ def generate(
     cache: CacheKind = "ring",
     cache_dtype: CacheDtype = None,
     batch_invariant: BatchInvariant = False,
+    prompt_lookup: Annotated[
+        bool,
+        typer.Option(
+            "--prompt-lookup",
+            help="Draft what followed the last tokens before: the same answer, sooner where it repeats.",
+        ),
+    ] = False,
+    draft: Annotated[
+        str | None,
+        typer.Option(metavar="MODEL", help="Draft with a smaller model of the same vocabulary."),
+    ] = None,
 ) -> None:
     """Go on from a prompt, printing text as it comes; several answers when they are done."""
     text = unicode(prompt)
-    params = sampling_params(choosing, answers)
+    params = sampling_params(choosing, answers, structured, searching)
     if not as_json and (params.logprobs, params.prompt_logprobs) != (None, None):
         raise RequestError("log-probabilities are part of the JSON document: add --json")
+    speculation = _speculation(prompt_lookup, draft)
     from engine import Engine
 
     engine = Engine.load(
@@ -63,17 +81,20 @@ def generate(
         cache=cache,
         cache_dtype=cache_dtype,
         batch_invariant=batch_invariant,
+        speculation=speculation,
     )
     asked: str | list[int] = text
     if chat:
         messages = [{"role": "user", "content": text}]
         asked = engine.tokenizer.encode_chat(messages, parse_special=parse_special)
-    if as_json or params.answers > 1:
+    if as_json or params.answers > 1 or params.beams is not None:
         _show(engine.generate(asked, params, parse_special=parse_special), as_json)
-        return
-    for piece in engine.stream(asked, params, parse_special=parse_special):
-        _say(piece.text)
-    _say("\n")
+    else:
+        for piece in engine.stream(asked, params, parse_special=parse_special):
+            _say(piece.text)
+        _say("\n")
+    if speculation is not None:
+        _say_accepted(engine.counters)
 
 
 @command
@@ -107,6 +128,25 @@ def chat(
                 console.print(f"{error}, or /reset", style="red", markup=False)
                 continue
             history = [*asked, {"role": "assistant", "content": answer}]
+
+
+def _speculation(prompt_lookup: bool, draft: str | None) -> Speculation | None:
+    from engine import DraftModel, PromptLookup
+
+    if prompt_lookup and draft is not None:
+        raise RequestError(
+            "tokens are drafted by one of them: give either --prompt-lookup or --draft"
+        )
+    if draft is not None:
+        return DraftModel(draft)
+    return PromptLookup() if prompt_lookup else None
+
+
+def _say_accepted(counters: Counters) -> None:
+    """How many drafts were what was chosen, on standard error."""
+    accepted, drafted = counters.accepted, counters.drafted
+    share = f" ({100 * accepted / drafted:.0f} %)" if drafted else ""
+    print(f"accepted {accepted} of {drafted} drafted tokens{share}", file=sys.stderr)
 
 
 def _show(done: Any, as_json: bool) -> None:

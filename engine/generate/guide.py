@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Set
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -18,6 +18,9 @@ from torch import Tensor
 from engine.errors import LockstepError, RequestError
 from engine.generate.structured import Structure
 from engine.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from llguidance import LLMatcher
 
 MOST_COMPILED = 64  # grammars that are kept for the next request that asks for the same
 
@@ -34,7 +37,7 @@ class GrammarGuide:
     `ends` are the tokens that end the answer: they may come where it is complete, and nowhere else.
     """
 
-    def __init__(self, matcher: Any, vocab_size: int, ends: Set[int]) -> None:
+    def __init__(self, matcher: LLMatcher, vocab_size: int, ends: Set[int]) -> None:
         self._matcher, self._vocab_size = matcher, vocab_size
         self._ends = torch.tensor(
             [end for end in sorted(ends) if end < vocab_size], dtype=torch.long
@@ -79,9 +82,9 @@ class Grammars:
         """One for an answer that begins; RequestError where the library cannot follow the structure."""
         return GrammarGuide(self._compiled(structure).deep_copy(), self.vocab_size, ends)
 
-    def _compile(self, structure: Structure) -> Any:
+    def _compile(self, structure: Structure) -> LLMatcher:
         name = type(structure).__name__
-        matcher = self._library.LLMatcher(
+        matcher: LLMatcher = self._library.LLMatcher(
             self._vocabulary, structure.grammar + _OPTIONS, log_level=0
         )
         warnings = matcher.get_grammar_warnings()
@@ -143,7 +146,7 @@ def _library() -> Any:
     return llguidance
 
 
-def _fault(matcher: Any) -> str:
+def _fault(matcher: LLMatcher) -> str:
     """Why the library has given up, in one line, without its picture of the place and its own options."""
     lines = [line.strip() for line in matcher.get_error().splitlines() if line.strip()]
     reason = next((line for line in lines if line.startswith("error: ")), lines[0])

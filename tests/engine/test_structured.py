@@ -15,19 +15,19 @@ import pytest
 import torch
 
 from conformance.golden import REPOSITORY_GOLDENS
-from engine import Engine, SamplingParams
+from engine import Choice, Engine, Grammar, JsonSchema, Regex, SamplingParams
 from engine.cache import PagedCache
 from engine.errors import LockstepError, RequestError
 from engine.generate.guide import Grammars
 from engine.generate.request import completions
 from engine.generate.scheduler import Scheduler
 from engine.generate.speculation import PromptLookup
-from engine.generate.structured import Choice, Grammar, JsonSchema, Regex
 from engine.tokenizer import Tokenizer
 from tests.engine import structured_laws as laws
 from tests.engine import tiny
 from tests.engine.random_structures import keywords, random_schema
 from tests.engine.structured_laws import VOCABULARIES, answers, engine
+from tests.test_architecture import OTHER_ENGINES, REFERENCE, loaded_after
 
 one_thread = tiny.one_thread  # for this module
 RECORD = {
@@ -219,6 +219,11 @@ def test_without_the_library_one_sentence_names_the_extra(monkeypatch: pytest.Mo
     tokenizer = engine("text-llama3").tokenizer
     with pytest.raises(LockstepError, match=r"pip install 'lockstep-llm\[structured\]'"):
         Grammars(tokenizer, 500)
+
+
+def test_the_library_is_imported_when_it_is_used_and_brings_no_reference() -> None:
+    assert "llguidance" not in loaded_after("import engine.generate, engine.generate.guide")
+    assert not loaded_after("import llguidance") & (REFERENCE | OTHER_ENGINES)
 
 
 def test_a_mask_is_made_anew_each_time() -> None:
