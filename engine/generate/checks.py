@@ -37,4 +37,8 @@ def boolean(name: str, value: Any) -> None:
 
 def number(name: str, value: Any, range_: str, fits: Callable[[Any], bool]) -> None:
     real = isinstance(value, Real) and not isinstance(value, bool)
-    require(real and fits(value), f"{name} must be a number {range_}, got {value!r:.60}")
+    try:
+        good = real and fits(float(value))
+    except OverflowError:  # a whole number beyond the largest float
+        good = False
+    require(good, f"{name} must be a number {range_}, got {value!r:.60}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Protocol
 
 import torch
@@ -58,10 +59,15 @@ class Sampler:
             logits = penalised(logits, self.params, history)
         if self.guide is not None:
             logits = logits.masked_fill(~self.guide.mask().to(logits.device), -torch.inf)
-        if logits.max() == -torch.inf:
+        best = float(logits.max())
+        if best == -math.inf:
             raise RequestError(
                 "no token is left to choose: bad words, biases, repeats or what the answer must look "
                 "like forbid all of them; ask for fewer of these"
+            )
+        if not math.isfinite(best):
+            raise RequestError(
+                "biases and penalties take a logit beyond the largest number; ask for smaller ones"
             )
         return (
             logits if self.params.temperature == 0 else narrowed(logits.cpu().double(), self.params)
