@@ -23,7 +23,7 @@ _PAULUS = "Paulus et al. 2018, section 2.5"
 _BAD_WORDS = "transformers: NoBadWordsLogitsProcessor"
 _MIN_NEW = "transformers: MinNewTokensLengthLogitsProcessor"
 _FORCED = "transformers: ForcedEOSTokenLogitsProcessor"
-_OWN_RULE = "engine/generate/params.py: min_tokens"
+_VLLM = "the vLLM documentation: SamplingParams, min_tokens"
 
 BANS = (
     decision(
@@ -192,7 +192,7 @@ BANS = (
     decision(
         "min-tokens-not-for-strings",
         "lets a stop string end an answer that is too short",
-        _OWN_RULE,
+        _VLLM,
         _ANSWER,
         "return self._unstoppable < 0",
         "return True",
@@ -201,7 +201,7 @@ BANS = (
     decision(
         "min-tokens-strings-one-early",
         "lets a stop string end an answer that the last of min_tokens completes",
-        _OWN_RULE,
+        _VLLM,
         _ANSWER,
         "return self._unstoppable < 0",
         "return self._unstoppable <= 0",
