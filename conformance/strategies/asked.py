@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import product
 
 from hypothesis import strategies as st
 
 LONGEST_PROMPT = 7
 
+#: Of some drafts in a row, which are right.
+Plan = tuple[bool, ...]
+
 
 @dataclass(frozen=True)
 class Shape:
-    """A pool of `blocks` blocks of `block_size` tokens, and how much a scheduler may do in a pass."""
+    """A pool of `blocks` blocks of `block_size` tokens, and how much a scheduler may do in a pass.
 
+    A `kind` other than "paged" has a model with a window, and with other frequencies of longer sequences:
+    in such a pool, or in rings that have a slot for as many tokens each.
+    """
+
+    kind: str
     blocks: int
     block_size: int
     step_tokens: int
@@ -37,11 +46,18 @@ def shapes() -> st.SearchStrategy[Shape]:
     """Pools in which the longest prompt has just room, and a second one has not."""
     return st.builds(
         Shape,
+        kind=st.sampled_from(["paged", "paged, turning", "ring, turning"]),
         blocks=st.integers(4, 6),
         block_size=st.integers(2, 3),
         step_tokens=st.sampled_from([16, 1, 2, 3, 5]),
         max_batch=st.sampled_from([3, 1, 2, 4]),
     )
+
+
+def plans() -> st.SearchStrategy[Plan]:
+    """Every plan of up to three drafts is as likely, and some of four."""
+    short = [plan for n in range(4) for plan in product((True, False), repeat=n)]
+    return st.sampled_from([*short, (True,) * 4, (True, True, True, False)])
 
 
 def prompts(size: int = LONGEST_PROMPT) -> st.SearchStrategy[list[int]]:
