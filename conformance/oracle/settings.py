@@ -11,8 +11,9 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from conformance.decision_cases import Past, Row, from_json
+from conformance.decision_cases import Past, Row, Settings, from_json, settled
 from conformance.oracle.configs import skeleton
 from conformance.oracle.processors import Truth, processed, truth
 
@@ -25,6 +26,8 @@ _MODEL = {
     "num_hidden_layers": 1,
     "num_attention_heads": 1,
 }
+_SHARES = ("top_p", "min_p", "typical_p", "epsilon_cutoff", "eta_cutoff")
+_NUDGES = (1 - 1e-9, 1 + 1e-9)
 
 
 def answers(questions: Iterable[str]) -> Iterator[str]:
@@ -37,13 +40,27 @@ def answers(questions: Iterable[str]) -> Iterator[str]:
 def _answer(model: Any, question: Any) -> dict[str, Any] | None:
     row = Row(**question["row"]).logits()
     past, settings = Past(**question["past"]), from_json(question["settings"])
-    before = processed(model, {**settings, "temperature": 0.0}, row.double(), past)
-    if before.isnan().all():
+    if processed(model, {**settings, "temperature": 0.0}, row, past).isnan().all():
         return None
-    found: Truth = truth(model, settings, row, past)
+    found = truth(model, settings, row, past)
     return {
         "ranked": found.ranked.tolist(),
         "values": found.values.tolist(),
         "error": found.error,
-        "stable": found.stable,
+        "stable": found.stable and _clear(model, settings, row, past, found),
     }
+
+
+def _clear(model: Any, settings: Settings, row: Tensor, past: Past, found: Truth) -> bool:
+    """Whether the cuts keep the same at shares next to those asked for.
+
+    Equal logits are equal however they are stretched, and sums of equal shares reach another share or
+    not as they are rounded.
+    """
+    kept = settled(found.ranked, found.values).isfinite()
+    for nudge in _NUDGES:
+        shares = {name: min(settings[name] * nudge, 1.0) for name in _SHARES if name in settings}
+        other = processed(model, {**settings, **shares}, row.double(), past)
+        if not torch.equal(settled(found.ranked, other).isfinite(), kept):
+            return False
+    return True

@@ -19,7 +19,7 @@ import torch
 from hypothesis import HealthCheck, find, given, settings
 from torch import Tensor
 
-from conformance.decision_cases import from_json, settled
+from conformance.decision_cases import Past, Row, from_json, settled
 from conformance.envelope import K, half_step
 from conformance.process import ROOT
 from conformance.strategies.settings import Asked, asked
@@ -109,6 +109,16 @@ def test_support_and_probabilities_are_the_references(reference: Reference) -> N
     assert said["none left"] < 0.1 * total, said
     assert len(used) == 16
     assert min(used.values()) > 0.2 * total, used
+
+
+def test_where_a_rounding_decides_the_setting_is_set_aside(reference: Reference) -> None:
+    """A third of 93 equal tokens are 31, or 32 if their shares add up to less than a third."""
+    row = Row("equal", vocab=93, spread=0.05, step=1.0)
+    third = Asked(row, Past(), {"temperature": 1.0, "top_p": 1 / 3})
+    half = Asked(row, Past(), {"temperature": 1.0, "top_p": 0.5})
+    assert reference(third)["stable"] is False
+    assert verdict(third, reference(third)) == "set aside"
+    assert verdict(half, reference(half)) == "equal"
 
 
 def test_a_fault_is_found_and_shrinks(
