@@ -35,8 +35,8 @@ class SamplingParams:
 
     End: after `max_tokens`, at an end token of the model, which `ignore_eos` switches off, at one of
     `stop_token_ids`, or at a `stop` string, which is not part of the text unless
-    `include_stop_str_in_output` asks for it. Before `min_tokens` none of these tokens is chosen, and no
-    string ends the answer.
+    `include_stop_str_in_output` asks for it. Among the first `min_tokens` none of these tokens
+    is chosen, and a string that they complete does not end the answer.
 
     `logprobs` n records the chosen token's log-probability and the n most likely ones'. Under
     `logprobs_mode` "raw" that is the model's own distribution; under "processed" the one that the token
