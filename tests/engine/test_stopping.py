@@ -52,6 +52,11 @@ def _first(text: str, seen: int, stops: Sequence[str]) -> tuple[int, int] | None
     return min(found, default=None)
 
 
+def told(engine: Engine, params: SamplingParams) -> Ended:
+    done = engine.generate("x", params)
+    return done.token_ids, done.text, done.finish_reason
+
+
 WORDS = st.text("ab🦙é .", min_size=1, max_size=12)
 
 
@@ -104,6 +109,15 @@ def test_a_stop_string_that_is_complete_too_early_is_text(
     params = SamplingParams(max_tokens=len(said), min_tokens=least, stop="two", ignore_eos=True)
     done = engine.generate("x", params)
     assert (done.text, done.finish_reason) == (shown, reason)
+
+
+def test_a_stop_string_may_begin_within_one_that_was_too_early(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = engine.tokenizer.encode("a", add_special_tokens=False) * 3
+    script(monkeypatch, engine, said)
+    params = SamplingParams(max_tokens=3, min_tokens=2, stop="aa", ignore_eos=True)
+    assert told(engine, params) == rule(engine, said, params, 3) == (said, "a", "stop")
 
 
 # -- several answers -------------------------------------------------------------------------------
