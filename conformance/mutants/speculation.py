@@ -134,16 +134,6 @@ SPECULATION: tuple[Mutant, ...] = (
         "logits",
     ),
     fault(
-        "rewind-learnt",
-        "tells the cache of drafts before they are chosen",
-        "Zheng et al. 2023, section 3",
-        "generate/scheduler.py",
-        "room = share.request, share.part.room\n        self.cache.learn(room, request.tokens)",
-        "room = share.request, share.part.room\n"
-        "        self.cache.learn(room, [*request.tokens, *share.drafts])",
-        "logits",
-    ),
-    fault(
         "ring-overwritten",
         "has a ring with slots for one token of a pass, which drafts write over a window's",
         "ggml-org/llama.cpp#13194",

@@ -108,7 +108,8 @@ class ModelDrafter:
         turns = sum(point < len(tokens) for point in spec.turning_points)
         if request in self._lines and self._lines[request].turns != turns:
             self.forget(request)
-        if len(tokens) >= spec.context:
+        longest = min(spec.context, self.cache.capacity)
+        if len(tokens) >= longest:
             return None
         try:
             line = self._lines.get(request) or self._begin(request, turns)
@@ -118,7 +119,7 @@ class ModelDrafter:
         held = min(line.room.length, common(line.ids, tokens), len(tokens) - 1)
         self.cache.rewind(line.room, held)
         line.ids = list(tokens)
-        line.end = min(len(tokens) + min(n, self.tokens), spec.context)
+        line.end = min(len(tokens) + min(n, self.tokens), longest)
         return line
 
     def _begin(self, request: Request, turns: int) -> Line:

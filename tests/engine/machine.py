@@ -262,6 +262,8 @@ class Serving(RuleBasedStateMachine):
         drafts = self.watched.drafts.get(request, [])
         right = sum(chosen[:n] == drafts[:n] for n in range(1, len(drafts) + 1))
         assert len(chosen) == right + 1 or request.done, "less tokens than drafts were right"
+        room = self.scheduler.running.get(request)
+        assert room is None or room.length == len(request.tokens) - 1, "tokens to be read again"
         Serving.exercised["right draft"] += right
         Serving.exercised["wrong draft"] += len(drafts) - right
 
