@@ -8,8 +8,10 @@ and patterns are read as Rust's. Source of the meaning: JSON Schema 2020-12, and
 from __future__ import annotations
 
 import json
+import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
+from fractions import Fraction
 from typing import Any
 from urllib.parse import unquote
 
@@ -34,6 +36,9 @@ _HELD_TO = (_SCHEMA | _SCHEMAS | _NAMED_SCHEMAS | _NUMBERS).union(
     "type enum const required pattern format $ref".split(),
     "minLength maxLength minItems maxItems minProperties maxProperties".split(),
 )
+
+#: The library counts remainders: what numbers are multiples of costs time by its size.
+MOST_STEPS = 10_000
 
 #: White space between the parts of a document: without a bound a model could write nothing else.
 _SPACE = {"whitespace_pattern": r"[ \t\r\n]{1,16}"}
@@ -111,6 +116,7 @@ class _Schemas:
     def __init__(self) -> None:
         self.places: set[str] = set()
         self.references: dict[str, str] = {}
+        self.steps: set[Fraction] = set()  # of numbers: what they are multiples of
 
     def rewritten_root(self, schema: Any) -> Any:
         rewritten = self.rewritten(schema, "#")
@@ -120,6 +126,11 @@ class _Schemas:
                 f"the JSON schema refers to {reference!r:.80} at {place}, where it has no schema; "
                 "a reference begins with # and stays within the document",
             )
+        require(
+            _lcm(self.steps) <= MOST_STEPS,
+            f"the multipleOf of the JSON schema have no common multiple up to {MOST_STEPS:,} of their "
+            "last place, which takes too long to follow",
+        )
         if rewritten is True:
             rewritten = {}
         return {**rewritten, "x-guidance": _SPACE} if isinstance(rewritten, dict) else rewritten
@@ -145,6 +156,8 @@ class _Schemas:
         new.pop("$id", None)
         if "$ref" in schema:
             self.references[place] = schema["$ref"]
+        if "multipleOf" in schema:
+            self.steps.add(Fraction(str(schema["multipleOf"])))
         if narrower := _FORMATS.get(schema.get("format", ""), ""):
             new["allOf"] = [*new.get("allOf", ()), {"pattern": narrower}]
         return new
@@ -176,8 +189,12 @@ def _check_values(schema: Mapping[str, Any], place: str) -> None:
         f"the JSON schema follows {draft!r:.60}; drafts that are known are {', '.join(_DRAFTS)}",
     )
     for key in _NUMBERS & schema.keys():
-        number = isinstance(schema[key], int | float) and not isinstance(schema[key], bool)
-        require(number, f"{place}/{key} must be a number, got {schema[key]!r:.60}")
+        value = schema[key]
+        is_number = isinstance(value, int) or (isinstance(value, float) and math.isfinite(value))
+        require(
+            is_number and not isinstance(value, bool),
+            f"{place}/{key} must be a number, got {value!r:.60}",
+        )
     for key in ("const", "enum", *_NUMBERS):
         _check_exact(schema.get(key), f"{place}/{key}")
     for key in ("format", "pattern", "$ref"):
@@ -214,6 +231,15 @@ def _check_exact(value: Any, place: str) -> None:
         case Mapping():
             for each in value.values():
                 _check_exact(each, place)
+
+
+def _lcm(steps: Set[Fraction]) -> int:
+    """The least common multiple, in units of the last place that any of them has, without zeros at its end."""
+    unit = math.lcm(*(step.denominator for step in steps))
+    multiple = math.lcm(*(abs(int(step * unit)) for step in steps))
+    while multiple and multiple % 10 == 0:
+        multiple //= 10
+    return multiple
 
 
 def _rounded(value: int) -> int | None:

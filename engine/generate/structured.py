@@ -2,6 +2,8 @@
 
 Each is checked when it is made, as far as that can be said without a vocabulary, and is in the end a
 grammar in the dialect of the library that follows it (llguidance's of Lark); see `engine.generate.guide`.
+Held to is what the tokens add to the prompt's text: of a prompt that has none, such as a BOS alone, some
+decoders take a space off the answer's beginning.
 """
 
 from __future__ import annotations
