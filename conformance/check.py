@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from conformance.answers import Answers, check_answers
+from conformance.beams import check_beams
 from conformance.candidate import Candidate, Factory, Level, factory, made
 from conformance.capsule import Capsule, Packer, is_capsule
 from conformance.capsule.draft import Run
@@ -137,6 +138,8 @@ class _Session:
                 self._check_tokens(folder, manifest)
             elif manifest["kind"] == "answers":
                 self._check_answers(folder, manifest)
+            elif manifest["kind"] == "beams":
+                self._check_beams(folder, manifest)
             elif manifest["kind"] != "model":
                 self._check_stages(folder, manifest)
             elif (path := checkpoint_of(folder, manifest)) is None:
@@ -191,6 +194,22 @@ class _Session:
             heard = check_answers(engine, golden, self.dtype)
             self.say(f"{folder.name}: {heard.tokens} tokens, {heard.ties} of them at ties")
             self.report.texts.append(TextTrial(folder.name, "answers", tuple(heard.findings)))
+
+    def _check_beams(self, folder: Path, manifest: dict[str, Any]) -> None:
+        """A golden of a model's beam searches."""
+        path = checkpoint_of(folder, manifest)
+        if not self.is_engine:
+            self._skip(f"{folder.name}: it asks this project's own beam search")
+        elif path is None:
+            self._skip(missing_checkpoint(folder, manifest))
+        elif self.dtype != "float32":
+            self._skip(f"{folder.name}: it knows what float32 may miss, not {self.dtype}")
+        else:
+            verify_hashes(folder, manifest)
+            self.say(f"{folder.name}: beam searches")
+            engine = Engine.load(path, device=self.device, dtype=self.dtype)
+            findings = tuple(check_beams(engine, folder))
+            self.report.texts.append(TextTrial(folder.name, "beams", findings))
 
     def check_on(self, folder: Path, model: Path) -> None:
         """One model golden: every candidate in lockstep and freely, then its own loop."""

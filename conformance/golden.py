@@ -42,6 +42,7 @@ _KEYS = {
     | {"checkpoint", "checkpoint_sha256", "text_sha256"},
     "decisions": {"case", "command", "files", "versions"},
     "answers": {"case", "command", "files", "versions", "checkpoint", "checkpoint_sha256"},
+    "beams": {"case", "command", "files", "versions", "checkpoint"},
     "model": {"case", "checkpoint", "command", "files", "versions"}
     | {"ids", "prompt_tokens", "greedy", "probes", "watch", "margins"},
 }

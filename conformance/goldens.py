@@ -14,6 +14,7 @@ from rich.table import Table
 from conformance import decision_cases
 from conformance.cases import CASES, REAL_CASES
 from conformance.cases.answers import ANSWERS_CASES
+from conformance.cases.beams import BEAMS_CASES
 from conformance.golden import REPOSITORY_GOLDENS, read_manifest, remake, verify_hashes
 from conformance.process import Say, run_module
 from conformance.text_cases import TEXT_CASES
@@ -29,6 +30,7 @@ NAMES: tuple[str, ...] = (
     *(case.name for case in TEXT_CASES),
     *(case.name for case in TOKENS_CASES),
     *(case.name for case in ANSWERS_CASES),
+    *(case.name for case in BEAMS_CASES),
     decision_cases.NAME,
 )
 
@@ -120,6 +122,9 @@ def _model_of(name: str) -> list[str]:
     """Where the model or tokenizer of a real case lies; it is fetched if it has to be."""
     assets = [case.model for case in REAL_CASES if case.name == name]
     assets += [case.model for case in ANSWERS_CASES if case.name == name]
+    assets += [
+        case.model for case in BEAMS_CASES if case.name == name and isinstance(case.model, str)
+    ]
     assets += [case.asset for case in TOKENS_CASES if case.name == name]
     return [str(resolve(asset)) for asset in assets]
 

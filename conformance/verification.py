@@ -20,6 +20,7 @@ from rich.text import Text
 from safetensors.torch import load_file
 from torch import Tensor
 
+from conformance import beams
 from conformance.answers import moves
 from conformance.difference import row_differences
 from conformance.envelope import K, Noise, half_step
@@ -206,6 +207,13 @@ def _file_moves(name: str, old: Path, new: Path) -> Iterator[Move]:
             yield from _tensor_moves(old / name, new / name, half_step(torch.float32))
         case "answers.safetensors":
             for what, how in moves(load_file(old / name), load_file(new / name)):
+                yield Move(what, how)
+        case "beams.json":
+            before, after = _json(old / name), _json(new / name)
+            yield from _noise_move(
+                "beams", "noise", before["noise"], after["noise"], "free", half_step(torch.float32)
+            )
+            for what, how in beams.moves(before, after):
                 yield Move(what, how)
         case "text.json":
             yield from _text_moves(_json(old / name), _json(new / name))

@@ -16,6 +16,7 @@ from conformance.candidate import operation
 from conformance.mutants.activations import ACTIVATIONS
 from conformance.mutants.attention import ATTENTION
 from conformance.mutants.bans import BANS
+from conformance.mutants.beams import BEAMS
 from conformance.mutants.cache import CACHE
 from conformance.mutants.chat import CHAT
 from conformance.mutants.cuts import CUTS
@@ -82,6 +83,7 @@ THEMES: Mapping[str, tuple[Mutant, ...]] = {
     "bans": BANS,
     "cuts": CUTS,
     "stopping": STOPPING,
+    "beams": BEAMS,
     "real": REAL,
 }
 CATALOGUE: tuple[Mutant, ...] = tuple(mutant for theme in THEMES.values() for mutant in theme)
@@ -110,10 +112,11 @@ CASES = {
     "tokenizer": "text-[!w]*",
     "gguf": "smollm2-135m",
     "decisions": "decisions",
+    "beams": "beams-llama",
     "gemma3-270m": "answers-gemma3-270m",
 }
 #: The weaker checks need a model, and a golden of its operations.
-_MODELS = {**CASES, "decisions": "llama-bias", "gemma3-270m": "gemma3-270m"}
+_MODELS = {**CASES, "decisions": "llama-bias", "beams": "llama-bias", "gemma3-270m": "gemma3-270m"}
 
 #: Stages whose answer is text; those of the others is ids.
 _TEXT_STAGES = {f"tokenizer.{stage}" for stage in ("decode", "stream", "stop", "chat")}

@@ -27,8 +27,10 @@ from safetensors.torch import save_file
 from conformance import decision_cases
 from conformance.cases import CASES, REAL_CASES, Case, RealCase
 from conformance.cases.answers import ANSWERS_CASES, AnswersCase
+from conformance.cases.beams import BEAMS_CASES, BeamsCase
 from conformance.oracle import answers
 from conformance.oracle.alarms import write_tallies
+from conformance.oracle.beams import capture_beams
 from conformance.oracle.capture import capture_case, capture_live, capture_real
 from conformance.oracle.decisions import capture_decisions
 from conformance.oracle.model import load
@@ -65,8 +67,8 @@ def make(name: str, out: Path, model: list[str]) -> None:
     if name == decision_cases.NAME:
         capture_decisions(out)
         return
-    cases: tuple[Case | RealCase | TextCase | TokensCase | AnswersCase, ...]
-    cases = (*CASES, *REAL_CASES, *TEXT_CASES, *TOKENS_CASES, *ANSWERS_CASES)
+    cases: tuple[Case | RealCase | TextCase | TokensCase | AnswersCase | BeamsCase, ...]
+    cases = (*CASES, *REAL_CASES, *TEXT_CASES, *TOKENS_CASES, *ANSWERS_CASES, *BEAMS_CASES)
     for case in cases:
         if case.name == name:
             match case:
@@ -80,6 +82,8 @@ def make(name: str, out: Path, model: list[str]) -> None:
                     capture_tokens(case, Path(model[0]), out)
                 case AnswersCase():
                     answers.capture_answers(case, Path(model[0]), out, say)
+                case BeamsCase():
+                    capture_beams(case, Path(model[0]) if model else None, out, say)
             return
     raise LockstepError(f"no case {name!r}")
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +82,6 @@ class Oracle(Candidate):
         self.model = model
         self.variant = variant
         self.name = f"transformers ({variant.name})"
-        self.dtype = next(model.parameters()).dtype
         self.lacks = () if variant.attention == "eager" else ("*.attn.scores", "*.attn.weights")
         self._cache_name = (
             "cache"
@@ -119,11 +118,16 @@ class Oracle(Candidate):
             if returned is not view:
                 view.copy_(returned)
 
-        remade = _ropes(self.model) if follows_length(self.model.config) else []
-        widened = float64(remade) if self.dtype is torch.float64 else nullcontext()
         doors = _doors(self.model, show, self.variant, self.cache, len(row))
-        with torch.no_grad(), widened, self.variant.in_force(), doors:
+        with torch.no_grad(), exact(self.model), self.variant.in_force(), doors:
             self.model(batch, **arguments)
+
+
+def exact(model: Any) -> AbstractContextManager[None]:
+    """What a model in float64 runs in, so that it is real; nothing for one in another dtype."""
+    if next(model.parameters()).dtype is not torch.float64:
+        return nullcontext()
+    return float64(_ropes(model) if follows_length(model.config) else [])
 
 
 def forget_lengths(model: Any) -> None:

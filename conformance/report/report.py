@@ -21,8 +21,8 @@ SCHEMA = 1  # version of the JSON document
 class TextTrial:
     """What answers were judged, and which of them differ; `what` gave them.
 
-    `what` is "tokenizer", "decisions", "answers" to long prompts, or "generation", a candidate's own
-    loop, whose `answer` is its text.
+    `what` is "tokenizer", "decisions", "beams", "answers" to long prompts, or "generation", a
+    candidate's own loop, whose `answer` is its text.
     """
 
     case: str
