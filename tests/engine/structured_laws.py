@@ -33,16 +33,16 @@ from tests.tokenizer.bytes_law import added_text
 
 #: Goldens with tokenizers of the two kinds, and two tokens that end an answer in each.
 VOCABULARIES = {"text-llama3": (492, 491), "text-gemma": (1, 2)}
-PADDING = 5  # ids of a model that no token has
 
 
 @cache
 def engine(name: str) -> Engine:
     """A model that has room for long answers, and more ids than its tokenizer has tokens."""
-    folder = Path(tempfile.mkdtemp(prefix="structured-"))
-    n = max(VOCABULARIES[name][0] + 10, 500)
-    made = tiny.text_folder(folder, name, vocab_size=n, max_position_embeddings=4096)
-    return Engine.load(made)
+    with tempfile.TemporaryDirectory() as folder:
+        made = tiny.text_folder(Path(folder), name, vocab_size=502, max_position_embeddings=4096)
+        loaded = Engine.load(made)
+        assert loaded.tokenizer and loaded.eos_ids is not None  # read before the folder goes
+    return loaded
 
 
 def answers(
