@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -661,3 +662,28 @@ def test_chat_answers_with_a_real_model(
     status, out, _ = call("chat", loaded, "--max-tokens", "12")
     assert status == 0
     assert "Paris" in out
+
+
+# -- speculative decoding ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("drafts", [["--prompt-lookup"], ["--draft", TINY]])
+def test_generate_says_how_many_drafts_were_right(
+    call: Callable[..., tuple[int, str, str]], smollm2: Path, drafts: list[str], tmp_path: Path
+) -> None:
+    """A draft model that is another model altogether is refused instead."""
+    status, out, err = call("generate", smollm2, "a b c a b c a b", "--max-tokens", "4", *drafts)
+    if drafts[0] == "--draft":
+        assert (status, out) == (2, "")
+        assert "a draft model must have the same ones" in err
+        return
+    assert status == 0
+    accepted = re.fullmatch(r"accepted (\d+) of (\d+) drafted tokens( \(\d+ %\))?", err.strip())
+    assert accepted is not None
+    assert int(accepted[1]) <= int(accepted[2])
+
+
+def test_one_drafter_is_enough(call: Callable[..., tuple[int, str, str]]) -> None:
+    status, out, err = call("generate", TINY, "x", "--prompt-lookup", "--draft", TINY)
+    assert (status, out) == (2, "")
+    assert "give either --prompt-lookup or --draft" in err

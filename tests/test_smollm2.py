@@ -15,7 +15,8 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from conformance.golden import REPOSITORY_GOLDENS
-from engine import Engine, SamplingParams
+from engine import Engine, PromptLookup, SamplingParams
+from tests.engine.drafters import with_drafts
 
 pytestmark = [
     pytest.mark.xdist_group("smollm2"),  # one worker: the model and its reference fill gigabytes
@@ -149,3 +150,21 @@ def test_c05_padded_and_batched_prompts_answer_as_they_do_alone(engine: Engine) 
     for row, prompt, answer in zip(padded, prompts, alone, strict=True):
         assert torch.allclose(row[-len(prompt) :], engine.logits(prompt), rtol=0, atol=1e-3)
         assert int(row[-1].argmax()) == answer[0]
+
+
+WORDS = (
+    "sea tree house lamp stone river king book door hand milk salt wolf moon ship rope glass sand"
+)
+REPEATING = [f"{word} is a word. {word} is" for word in WORDS.split()]
+REPEATING += ["Count: 1 2 3 4 5 6", "[0, 1, 0, 1, 0"]
+
+
+def test_twenty_answers_with_drafts_are_those_without(model: Path) -> None:
+    """In the mode in which bits do not hang on the shape of a pass: also at ties."""
+    params = SamplingParams(max_tokens=10, ignore_eos=True)
+    plain = Engine.load(model, batch_invariant=True)
+    drafting = with_drafts(plain, PromptLookup())
+    answers = [engine.generate(REPEATING, params) for engine in (plain, drafting)]
+    assert len(REPEATING) == 20
+    assert answers[0] == answers[1]
+    assert drafting.counters.drafted > drafting.counters.accepted > 10
