@@ -135,17 +135,9 @@ BEAMS: tuple[Mutant, ...] = (
     _beam(
         "as-many-candidates-as-beams",
         "looks at no more candidates than there are beams, so that ends leave gaps",
-        "huggingface/transformers#34168",
-        "self.asked.beams * max(2, 1 + len(self.request.ends))",
-        "self.asked.beams",
-        "beams.search",
-    ),
-    _beam(
-        "candidates-for-one-end",
-        "looks at twice as many candidates as beams, however many end tokens there are",
         _ENOUGH,
         "self.asked.beams * max(2, 1 + len(self.request.ends))",
-        "self.asked.beams * 2",
+        "self.asked.beams",
         "beams.search",
     ),
     _beam(

@@ -22,6 +22,7 @@ from engine.cli.beams import Searching
 from engine.decoder import Decoder
 from engine.errors import LockstepError, RequestError
 from engine.generate import Completion
+from engine.generate.beam import Search
 from engine.generate.scheduler import Scheduler
 from tests.engine import tiny
 from tests.engine.test_lengths import IDS, ORIGINAL, load
@@ -131,6 +132,16 @@ def test_beams_go_on_where_all_keys_become_stale(tmp_path: Path, prompt: int) ->
     assert isinstance(answers, list)
     assert [answer.token_ids for answer in answers] == [answer.token_ids for answer in naive]
     assert [a.score for a in answers] == pytest.approx([a.score for a in naive], abs=1e-4)
+
+
+def test_more_ends_than_beams_leave_enough_to_go_on_with(engine: Engine) -> None:
+    """The four best tokens are ends, and two beams still have a continuation each."""
+    search = Search(engine.request(PROMPT, params(2, stop_token_ids=[1, 2, 3, 4])))
+    logits = torch.zeros(1, 50)
+    logits[0, 1:5] = 5.0
+    assert search.push(logits) == [0, 0]
+    assert [beam.tokens for beam in search.running] == [(0,), (5,)]
+    assert [beam.tokens for beam in search.ended] == [(1,), (2,)]
 
 
 # -- what is said of it ----------------------------------------------------------------------------
