@@ -213,8 +213,9 @@ def run_mutants(family: str | None, say: Say, one_in: int = 1) -> MutantReport:
             report.outcomes.append(_outcome(mutant, future.result(), unmutated))
         for run, future in sound.items():
             verdict = future.result()
-            alarms = list(verdict.blamed) or ([f"{run}: diverges"] if verdict.diverges else [])
-            report.false_alarms += [verdict.error] if verdict.error else alarms
+            alarms = list(verdict.blamed) or (["diverges"] if verdict.diverges else [])
+            said = [verdict.error] if verdict.error else alarms
+            report.false_alarms += [f"{run.cases} in {run.dtype}: {what}" for what in said]
     return report
 
 
@@ -349,6 +350,8 @@ def print_mutants(report: MutantReport, console: Console) -> None:
         if not o.killed:
             console.print(f"[red]survivor[/]  {o.mutant.id}: {o.mutant.fault}")
     console.print(f"the unmutated engine: {len(report.false_alarms)} operations blamed")
+    for alarm in report.false_alarms:
+        console.print(f"[red]false alarm[/]  {alarm}")
 
 
 def _strengths(report: MutantReport) -> Table:

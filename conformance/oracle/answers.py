@@ -17,7 +17,7 @@ from conformance.golden import sha256, write_manifest
 from conformance.oracle.model import Oracle, load
 from conformance.oracle.text import Reference
 from conformance.process import ROOT
-from conformance.reorder import Variant
+from conformance.reorder import PLAIN, Variant
 from conformance.tokens import multilingual_text
 from engine.errors import LockstepError
 
@@ -68,6 +68,16 @@ DTYPES = ("float32", "bfloat16")
 RANDOM = 16  # tokens that are looked at after every position
 _BLOCK = 128  # positions whose logits are formed at once
 
+#: The reference's own ways to run a prompt. What they move is what another processor may move, too: its
+#: two kernels alone are one and the same where there is one key, and on one processor round alike.
+_LEGAL = (
+    PLAIN,
+    Variant(attention="sdpa"),
+    Variant(permute=1),
+    Variant(permute=2, attention="sdpa"),
+    Variant(other_kernels=True),
+)
+
 
 def capture_answers(case: AnswersCase, path: Path, out: Path, progress: Progress) -> None:
     """Writes the golden of a .gguf model's answers (see `conformance.answers`) into `out`."""
@@ -86,10 +96,11 @@ def capture_answers(case: AnswersCase, path: Path, out: Path, progress: Progress
             size = model.config.vocab_size
             kept["random"] = torch.randint(size, (RANDOM,), generator=generator).int()
         progress(f"{name}: logits of {len(ids)} tokens")
-        states = {kind: _last_states(model, ids, kind) for kind in ("eager", "sdpa")}
+        legal = _LEGAL if name == "float32" else _LEGAL[:2]
+        states = [_last_states(model, ids, variant) for variant in legal]
         if name == "float32":
             kept |= _rows(model, states, kept["random"])
-        kept[f"{name}.noise"] = _noise(model, states.values(), kept)
+        kept[f"{name}.noise"] = _noise(model, states, kept)
         for n in PROMPTS if name == "float32" else ():
             progress(f"{name}: the answer to {n} tokens")
             best = _answer(model, ids[:n]).topk(BEST)
@@ -118,25 +129,27 @@ def capture_answers(case: AnswersCase, path: Path, out: Path, progress: Progress
 
 
 @torch.inference_mode()
-def _last_states(model: Any, ids: Sequence[int], attention: str) -> Tensor:
+def _last_states(model: Any, ids: Sequence[int], variant: Variant) -> Tensor:
     """What enters the head after one whole pass: [T, dim]."""
-    model.set_attn_implementation(attention)
-    states: Tensor = model.base_model(torch.tensor([list(ids)]), use_cache=False)[0][0]
+    model.set_attn_implementation(variant.attention)
+    with variant.in_force():
+        states: Tensor = model.base_model(torch.tensor([list(ids)]), use_cache=False)[0][0]
     return states
 
 
 @torch.inference_mode()
-def _rows(model: Any, states: Mapping[str, Tensor], random: Tensor) -> dict[str, Tensor]:
-    """The tensors `rows.*` of eager attention, and the other kernel's difference."""
+def _rows(model: Any, states: Sequence[Tensor], random: Tensor) -> dict[str, Tensor]:
+    """The tensors `rows.*` of the first states, and the largest difference that the others make."""
     head = model.get_output_embeddings()
     parts: dict[str, list[Tensor]] = {"ids": [], "logits": [], "random": [], "difference": []}
-    for eager, sdpa in zip(*(states[k].split(_BLOCK) for k in ("eager", "sdpa")), strict=True):
-        logits = head(eager)
+    for plain, *others in zip(*(state.split(_BLOCK) for state in states), strict=True):
+        logits = head(plain)
         best = logits.topk(BEST)
         parts["ids"].append(best.indices.int())
         parts["logits"].append(best.values)
         parts["random"].append(logits[:, random.long()])
-        parts["difference"].append((head(sdpa) - logits).abs().amax(-1))
+        moved = [(head(other) - logits).abs().amax(-1) for other in others]
+        parts["difference"].append(torch.stack(moved).amax(0))
     return {f"rows.{name}": torch.cat(blocks) for name, blocks in parts.items()}
 
 
