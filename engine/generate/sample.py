@@ -55,10 +55,10 @@ class Sampler:
     def scores(self, logits: Tensor, history: History) -> Tensor:
         """What a token is chosen from, [V]: the logits after all that the request does to them."""
         check_finite(logits)
+        if self.guide is not None:  # before tokens are forced, which nothing forbids
+            logits = logits.masked_fill(~self.guide.mask().to(logits.device), -torch.inf)
         if self.params.penalises:
             logits = penalised(logits, self.params, history)
-        if self.guide is not None:
-            logits = logits.masked_fill(~self.guide.mask().to(logits.device), -torch.inf)
         best = float(logits.max())
         if best == -math.inf:
             raise RequestError(

@@ -304,3 +304,21 @@ def test_where_all_is_banned_the_request_alone_fails(engine: Engine) -> None:
     with pytest.raises(RequestError, match="no token is left to choose"):
         engine.generate([1, 2], params)
     assert len(engine.generate([1, 2], SamplingParams(max_tokens=3)).token_ids) == 3
+
+
+def test_a_forced_token_comes_though_the_structure_forbids_it() -> None:
+    """As in transformers, where tokens are forced after what a prefix allows."""
+
+    class NothingButOne:
+        done = False
+
+        def mask(self) -> torch.Tensor:
+            return torch.tensor([False, True, False])
+
+        def push(self, token: int) -> None:
+            raise AssertionError("nothing is followed here")
+
+    choose = Sampler(SamplingParams(forced_eos_token_id=2), NothingButOne())
+    logits = torch.tensor([3.0, 1.0, 2.0])
+    assert choose(logits, History([0], [], limit=2)) == 1
+    assert choose(logits, History([0], [1], limit=2)) == 2
