@@ -89,7 +89,12 @@ class Search:
         for row in logits:
             check_finite(row)
         scores = self._scores(logits)
-        totals = scores + torch.tensor([[beam.total] for beam in self.running]).double()
+        totals = scores + scores.new_tensor([[beam.total] for beam in self.running])
+        if not totals.max() < torch.inf:
+            raise RequestError(
+                "biases and penalties take an answer's score beyond the largest number; "
+                "ask for smaller ones"
+            )
         self.length += 1
         last = self.length == self.request.limit
         next_ones: list[Beam] = []

@@ -66,9 +66,11 @@ class Engine(LoadedModel):
         Raises RequestError, before anything is computed, where any of the prompts cannot be served.
         """
         requests = self._requests(prompt, params, parse_special)
+        if not requests:
+            return []
         if params is not None and params.beams is not None:
             self._search(requests, params.beams)
-        elif requests:
+        else:
             for _ in self._service(requests).pieces(requests):
                 pass
         return _answers(prompt, requests)
@@ -76,19 +78,25 @@ class Engine(LoadedModel):
     async def agenerate(
         self, prompt: Any, params: SamplingParams | None = None, *, parse_special: bool = False
     ) -> Any:
-        """As `generate`, while the event loop goes on. A task that is cancelled gives its cache back."""
+        """As `generate`, while the event loop goes on.
+
+        A task that is cancelled gives its cache back; a beam search that has begun does so at its end.
+        """
         requests = self._requests(prompt, params, parse_special)
+        if not requests:
+            return []
         if params is not None and params.beams is not None:
             await asyncio.to_thread(self._search, requests, params.beams)
-        elif requests:
+        else:
             async for _ in self._service(requests).apieces(requests):
                 pass
         return _answers(prompt, requests)
 
     def _search(self, requests: Sequence[Request], asked: BeamSearch) -> None:
-        """Has a beam search serve each of the requests, in a cache of its own."""
+        """Has a beam search serve one request after another, in a cache that has room for each of them."""
+        longest = max(request.longest for request in requests)
+        cache = self.new_cache(longest, asked.beams, self.step_tokens)
         for request in requests:
-            cache = self.new_cache(request.longest, asked.beams, self.step_tokens)
             beam.serve(request, self.decoder, cache, self.step_tokens)
 
     def stream(
@@ -174,11 +182,9 @@ class Engine(LoadedModel):
 
     def _service(self, requests: Sequence[Request]) -> Service:
         """One that can serve these requests: that of all calls where they share a cache."""
-        if self.cache == "paged":
-            with _MAKING:
-                service = self._shared
-        else:
-            service = self._serving(self._cache_for(requests))
+        own = None if self.cache == "paged" else self._cache_for(requests)
+        with _MAKING:
+            service = self._shared if own is None else self._serving(own)
         for request in requests:
             service.scheduler.check(request)
         return service
@@ -195,9 +201,7 @@ class Engine(LoadedModel):
     def _serving(self, cache: Cache) -> Service:
         drafter = self.drafters(cache.tokens)
         return Service(
-            Scheduler(
-                self.decoder, cache, self.step_tokens, self.max_batch, drafter, self.counters
-            )
+            Scheduler(self.decoder, cache, self.step_tokens, self.max_batch, drafter, self.counters)
         )
 
     def _cache_for(self, requests: Sequence[Request]) -> Cache:

@@ -248,6 +248,31 @@ def test_a_beam_that_dies_and_one_that_lives_twice_change_places(engine: Engine)
     assert first == second
 
 
+def test_several_prompts_are_searched_in_one_cache_that_is_there_before_the_first(
+    invariant: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that nothing was computed where memory is short of what the longest of them takes."""
+    prompts = [[5], PROMPT * 4, PROMPT]
+    asked = params(3, max_tokens=6)
+    alone = [invariant.generate(prompt, asked) for prompt in prompts]
+    made = caches(invariant, monkeypatch)
+    assert invariant.generate(prompts, asked) == alone
+    assert [cache.capacity for cache in made] == [25]
+    assert invariant.generate([], asked) == []
+
+
+def test_totals_keep_what_single_precision_would_lose(engine: Engine) -> None:
+    """Beside a bias of 2^24 nothing of a log-probability is left in it."""
+    bias = 2.0**24
+    asked = params(2, max_tokens=3, logit_bias={7: bias}, length_penalty=0.0, logprobs=0)
+    answer = engine.generate(PROMPT, asked)
+    assert answer.token_ids == [7, 7, 7]
+    assert answer.score is not None
+    assert answer.logprobs is not None
+    total = sum(entry.logprob for entry in answer.logprobs)
+    assert answer.score - 3 * bias == pytest.approx(total, abs=1e-4)
+
+
 # -- what is refused -------------------------------------------------------------------------------
 
 
@@ -307,6 +332,11 @@ def test_answers_that_do_not_exist_are_an_error(engine: Engine) -> None:
     assert (one.token_ids, one.usage["completion_tokens"]) == ([7], 1)
     with pytest.raises(RequestError, match="2 answers were asked for and the beams found 1"):
         engine.generate(PROMPT, params(2, n=2, max_tokens=1, bad_words_ids=banned))
+
+
+def test_biases_that_add_up_beyond_the_largest_number_are_an_error(engine: Engine) -> None:
+    with pytest.raises(RequestError, match="beyond the largest number; ask for smaller ones"):
+        engine.generate(PROMPT, params(2, max_tokens=3, logit_bias={7: 1e308}))
 
 
 # -- on the command line ---------------------------------------------------------------------------

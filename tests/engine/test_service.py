@@ -9,6 +9,7 @@ import asyncio
 import math
 import random
 import threading
+import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from itertools import zip_longest
 from pathlib import Path
@@ -23,6 +24,7 @@ from engine import Engine, SamplingParams
 from engine.cache import PagedCache
 from engine.errors import LockstepError, RequestError
 from engine.generate.answer import Completion, Piece
+from engine.generate.scheduler import Counters
 from engine.generate.speculation import PromptLookup
 from tests.engine import tiny
 
@@ -367,6 +369,32 @@ def test_two_threads_share_an_engine(folder: Path, alone: list[Said], cache: str
     assert {i: results[i] for i in range(3)} == {i: alone[i::3] for i in range(3)}
     if cache == "paged":
         is_empty(engine)
+
+
+def test_threads_count_what_they_do_in_one_place(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also those that come at the same time, first of all: from Python 3.12 on a cached property has no lock."""
+    made: list[Counters] = []
+    start = threading.Barrier(2)
+
+    def slowly() -> Counters:
+        time.sleep(0.2)
+        made.append(Counters())
+        return made[-1]
+
+    def ask() -> None:
+        start.wait()
+        engine.generate([3], SamplingParams(max_tokens=1))
+
+    engine = Engine.load(folder)
+    monkeypatch.setattr("engine.generate.engine.Counters", slowly)
+    threads = [threading.Thread(target=ask) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    assert made == [engine.counters]
 
 
 def test_threads_and_coroutines_share_an_engine(shared: Engine, alone: list[Said]) -> None:
