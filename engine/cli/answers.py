@@ -71,6 +71,8 @@ def generate(
     if not as_json and (params.logprobs, params.prompt_logprobs) != (None, None):
         raise RequestError("log-probabilities are part of the JSON document: add --json")
     speculation = _speculation(prompt_lookup, draft)
+    if speculation is not None and params.beams is not None:
+        raise RequestError("a beam search drafts nothing: leave out --prompt-lookup and --draft")
     from engine import Engine
 
     engine = Engine.load(

@@ -46,8 +46,8 @@ class SamplingParams:
     the n best are given that a beam search finds, in which log-probabilities take the place of logits.
 
     `structured` is what an answer has to look like (see `engine.generate.structured`): a token that no
-    such answer goes on with is not chosen, and the answer ends once nothing can follow. Within `max_tokens`
-    and up to a `stop` string it is a beginning of one.
+    such answer goes on with is not chosen, and the answer ends once nothing can follow. One that
+    `max_tokens` or a `stop` string ends before is the beginning of one.
     """
 
     max_tokens: int = 64
@@ -211,12 +211,11 @@ class SamplingParams:
 
     @property
     def named_ids(self) -> frozenset[int]:
-        """Every token id that is named here, which a model must have."""
+        """Every token id whose logit is changed by name, which a model must have; other ends never come."""
         forced = (self.forced_bos_token_id, self.forced_eos_token_id)
         words = (token for word in self.bad_words_ids for token in word)
-        return frozenset(
-            (*self.logit_bias, *words, *(token for token in forced if token is not None))
-        )
+        named = (*self.logit_bias, *words, *forced)
+        return frozenset(token for token in named if token is not None)
 
     def branch(self, index: int) -> SamplingParams:
         """What the answer of that index would be asked with alone: its seed is seed + index, modulo 2^63."""

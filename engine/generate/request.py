@@ -23,8 +23,8 @@ class Request:
     `guide` says what the answer has to look like; where nothing can follow, it ends too.
 
     `tokens` are the prompt's and the answer's so far, `pieces` what was said of the answer's. `branches`
-    are the other answers to the same prompt, where several are made, of which `n` are given. `read_as` is the length that ropes
-    which follow it are to take, see Room; `arrival` is a scheduler's number for it.
+    are the other answers to the same prompt, where several are made, of which `n` are given. `read_as`
+    is the length that ropes which follow it are to take, see Room; `arrival` is a scheduler's number.
     """
 
     def __init__(

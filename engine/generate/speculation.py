@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Protocol
 from torch import Tensor
 
 from engine.cache import Cache, Part
-from engine.errors import CacheFullError, RequestError
+from engine.errors import CacheFullError
 from engine.generate.answer import Piece
+from engine.generate.checks import integer, require
 from engine.generate.request import Request
 from engine.spec import ModelSpec
 
@@ -62,8 +63,7 @@ class PromptLookup:
     tokens: int = 8
 
     def __post_init__(self) -> None:
-        if self.ngram < 1:
-            raise RequestError(f"prompt lookup needs an ngram of at least 1, got {self.ngram}")
+        integer("ngram", self.ngram, least=1)
         check_drafts(self.tokens)
 
     def beside(self, target: LoadedModel) -> Drafters:
@@ -107,8 +107,9 @@ def no_drafts(cache_tokens: int) -> Drafter:
 
 def check_drafts(tokens: int) -> None:
     """Raises RequestError unless so many tokens can be drafted at once."""
-    if not 1 <= tokens <= MOST_DRAFTS:
-        raise RequestError(f"1 to {MOST_DRAFTS} tokens can be drafted at once, got {tokens}")
+    integer("tokens", tokens, least=1)
+    most = f"at most {MOST_DRAFTS} tokens can be drafted at once, got {tokens!r:.60}"
+    require(tokens <= MOST_DRAFTS, most)
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -440,12 +442,17 @@ def test_models_of_other_vocabularies_are_refused(tmp_path: Path, engine: Engine
         Engine.load(speaking, speculation=DraftModel(file))
 
 
-@pytest.mark.parametrize("tokens", [0, -1, 65])
-def test_numbers_of_drafts_that_make_no_sense_are_refused(tokens: int) -> None:
-    for choice in (PromptLookup, DraftModel):
-        with pytest.raises(
-            RequestError, match=f"1 to 64 tokens can be drafted at once, got {tokens}"
-        ):
-            choice(*(("x",) if choice is DraftModel else ()), tokens=tokens)
-    with pytest.raises(RequestError, match="an ngram of at least 1, got 0"):
+@pytest.mark.parametrize(
+    ("tokens", "said"),
+    [
+        (0, "tokens must be a whole number of at least 1, got 0"),
+        (2.5, "tokens must be a whole number of at least 1, got 2.5"),
+        (65, "at most 64 tokens can be drafted at once, got 65"),
+    ],
+)
+def test_numbers_of_drafts_that_make_no_sense_are_refused(tokens: Any, said: str) -> None:
+    for choice in (PromptLookup, partial(DraftModel, "x")):
+        with pytest.raises(RequestError, match=said):
+            choice(tokens=tokens)
+    with pytest.raises(RequestError, match="ngram must be a whole number of at least 1, got 0"):
         PromptLookup(ngram=0)
