@@ -30,7 +30,9 @@ def after(prompt: list[int], answer: list[int], **asked: float) -> list[float]:
 
 
 @pytest.mark.parametrize("n_prompt", range(5))
-def test_g02_a_repetition_penalty_counts_each_token_of_prompt_and_answer_once(n_prompt: int) -> None:
+def test_g02_a_repetition_penalty_counts_each_token_of_prompt_and_answer_once(
+    n_prompt: int,
+) -> None:
     """Wherever the prompt ends; a negative logit is multiplied, so that its token gets less likely."""
     tokens = [0, 1, 0, 3]
     row = after(tokens[:n_prompt], tokens[n_prompt:], repetition_penalty=1.5)
