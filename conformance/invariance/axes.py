@@ -39,6 +39,7 @@ AXES: Mapping[str, tuple[str, ...]] = {
     "prefix": ("cold", "warm", "partial"),
     "pre-empted": ("no", "once", "twice"),
     "history": ("fresh", "after another", "after an aborted"),
+    "drafts": ("none", "right", "wrong"),
 }
 
 #: What takes seconds: compiling, for each shape of a forward pass.
@@ -130,6 +131,7 @@ RULES: Sequence[Rule] = (
     ),
     Rule("a padded batch is computed, not generated", _PADDED, _only("n", "3")),
     Rule("a padded batch is computed, not generated", _PADDED, _but("pre-empted", "no")),
+    Rule("a padded batch is computed, not generated", _PADDED, _but("drafts", "none")),
     Rule(
         "rows keep nothing for later requests",
         _only("cache", "contiguous", "ring"),
@@ -140,6 +142,7 @@ RULES: Sequence[Rule] = (
     Rule(_FEW_SHAPES, _COMPILED, _only("batch", "beside seven")),
     Rule(_FEW_SHAPES, _COMPILED, _but("pre-empted", "no")),
     Rule(_FEW_SHAPES, _COMPILED, _only("prefix", "partial")),
+    Rule(_FEW_SHAPES, _COMPILED, _but("drafts", "none")),
     Rule(
         "who is alone has nobody to make room for",
         _only("batch", "alone"),

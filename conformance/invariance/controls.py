@@ -226,4 +226,14 @@ CONTROLS: Sequence[Control] = (
         red=[{"history": "after an aborted", "chunk": "2"}],
         green=[{"history": "after another", "chunk": "2"}, {"chunk": "2"}],
     ),
+    _control(
+        "drafts",
+        "rows-of-drafts-reversed",
+        "what follows a token is chosen from the logits behind the last draft",
+        "generate/scheduler.py",
+        "logits[-1 - len(share.drafts) :]",
+        "logits[-1 - len(share.drafts) :].flip(0)",
+        red=[{"drafts": "right"}, {**_PAGED, "drafts": "wrong"}],
+        green=[{}, _BESIDE, {"chunk": "2"}],
+    ),
 )

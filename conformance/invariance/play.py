@@ -27,12 +27,14 @@ from engine.generate.loaded import STEP_TOKENS
 from engine.generate.params import SamplingParams
 from engine.generate.request import Request
 from engine.generate.scheduler import Scheduler
+from engine.generate.speculation import NO_DRAFTS, Drafter
 from engine.probe import Tap, attached
 
 #: The engine's kernels; that of tiles has small ones, so that short sequences fill several.
 KERNELS = {**BACKENDS, "tiled": Tiled(queries=4, keys=8)}
 ROOMS = 16  # for all of a cell's requests at once
 CAPACITY = 48  # tokens of a sequence, at most
+DRAFTS = 3  # tokens that are drafted at once, at most
 
 
 class Dictated(Request):
@@ -65,6 +67,34 @@ class Dictated(Request):
         super().see(first, logits)
 
 
+@dataclass(frozen=True)
+class _Script:
+    """A drafter that knows what requests will say; unless it is `right`, one token of it at most."""
+
+    right: bool
+
+    def propose(self, most: Mapping[Request, int]) -> Mapping[Request, Sequence[int]]:
+        return {request: self._of(request, min(n, DRAFTS)) for request, n in most.items()}
+
+    def _of(self, request: Request, n: int) -> list[int]:
+        assert isinstance(request, Dictated)
+        first = len(request.tokens)
+        known = n if self.right else first % 2
+        coming = enumerate(request.script.ids[first : first + n])
+        # Every vocabulary has the tokens 0 and 1, and one of them is wrong.
+        return [token if i < known else int(token == 0) for i, token in coming]
+
+    def forget(self, request: Request) -> None:
+        """Nothing is kept."""
+
+
+_DRAFTERS: Mapping[str, Drafter] = {
+    "none": NO_DRAFTS,
+    "right": _Script(right=True),
+    "wrong": _Script(right=False),
+}
+
+
 class _Passes:
     """A decoder that tells requests which experts their tokens had.
 
@@ -87,20 +117,24 @@ class _Passes:
         self, ids: Tensor, cache: Cache, parts: Sequence[Part], last: Sequence[int]
     ) -> Tensor:
         whose = {room: request for request, room in self.running.items()}
-        tokens = [(whose[part.room], part.room.length + i) for part in parts for i in range(part.n)]
-        with attached(_told(tokens), ("", self.decoder)):
+        places = [(whose[part.room], part.room.length + i) for part in parts for i in range(part.n)]
+        with attached(_told(places, ids[0].tolist()), ("", self.decoder)):
             logits: Tensor = self.decoder(ids, cache, parts, last)
         return logits
 
 
-def _told(tokens: Sequence[tuple[Request, int]]) -> Tap:
-    """Files the experts of a pass with these tokens, each a position of a request."""
+def _told(places: Sequence[tuple[Request, int]], ids: Sequence[int]) -> Tap:
+    """Files the experts of a pass with these tokens, each at a position of a request.
+
+    Those of a wrong draft are nobody's.
+    """
 
     def file(probe: str, value: Tensor) -> Tensor:
         if is_expert_choice(probe):
-            for (request, position), chosen in zip(tokens, value.flatten(0, -2), strict=True):
+            for (request, at), token, chosen in zip(places, ids, value.flatten(0, -2), strict=True):
                 assert isinstance(request, Dictated)
-                request.experts.append((position, probe, chosen))
+                if request.script.ids[at] == token:
+                    request.experts.append((at, probe, chosen))
         return value
 
     outside_graphs: Tap = torch.compiler.disable(file)
@@ -162,7 +196,12 @@ class _Stage:
     def __init__(self, cell: Cell, engine: Engine) -> None:
         self.cell, self.engine, self.cache = cell, engine, _cache(cell, engine)
         passes = _Passes(engine.decoder, separate=cell["packing"] == "own pass")
-        self.scheduler = Scheduler(passes, self.cache, max_batch=ROOMS)  # type: ignore[arg-type]
+        self.scheduler = Scheduler(
+            passes,  # type: ignore[arg-type]
+            self.cache,
+            max_batch=ROOMS,
+            drafter=_DRAFTERS[cell["drafts"]],
+        )
         passes.running = self.scheduler.running
         self.chunk = None if cell["chunk"] == "whole" else int(cell["chunk"])
         self.served: list[Dictated] = []
@@ -201,9 +240,10 @@ class _Stage:
             n = len(request.script.ids)
             mine = slice(longest - n, None) if self.cell["padding"] == "left" else slice(n)
             ids[b, mine], real[b, mine] = torch.tensor(request.script.ids), 1
-        tokens = [(r, position) for r in requests for position in range(len(r.script.ids))]
+        places = [(r, position) for r in requests for position in range(len(r.script.ids))]
+        packed = [token for request in requests for token in request.script.ids]
         with (
-            attached(_told(tokens), ("", self.engine.decoder)),
+            attached(_told(places, packed), ("", self.engine.decoder)),
             patch.object(self.engine, "cache", self.cell["cache"]),
         ):
             logits = self.engine.logits_of(ids, real)
@@ -229,8 +269,13 @@ class _Stage:
                 raise said
 
     def unexercised(self, hits: int) -> str | None:
-        if self.scheduler.counters.preempted != len(_PREEMPTED_AFTER[self.cell["pre-empted"]]):
-            return f"{self.scheduler.counters.preempted} requests were pre-empted"
+        counters = self.scheduler.counters
+        if counters.preempted != len(_PREEMPTED_AFTER[self.cell["pre-empted"]]):
+            return f"{counters.preempted} requests were pre-empted"
+        if self.cell["drafts"] != "none" and not counters.accepted:
+            return f"none of {counters.drafted} drafts was accepted"
+        if (self.cell["drafts"] == "wrong") != (counters.accepted < counters.drafted):
+            return f"{counters.accepted} of {counters.drafted} drafts were accepted"
         for request in self.served:
             if len(request.pieces) != request.limit:
                 return f"{len(request.pieces)} tokens were chosen, {request.limit} asked for"
@@ -249,6 +294,8 @@ def _cache(cell: Cell, engine: Engine) -> Cache:
             longest = CAPACITY
             if cell["chunk"] != "whole":  # who is pre-empted leaves its token of a pass to a prompt
                 longest = int(cell["chunk"]) + (cell["pre-empted"] != "no")
+            if cell["drafts"] != "none":
+                longest = max(longest, 1 + DRAFTS)
             return RingCache(spec, CAPACITY, batch=ROOMS, longest_pass=longest, dtype=dtype)
     store = Int8Store if cell["cache"] == "int8" else Store
     blocks = ROOMS * CAPACITY // BLOCK
