@@ -1,7 +1,7 @@
 """Faults of structured output, which show in masks and in what answers say, not in a golden.
 
-They are no part of the catalogue that goldens judge: the checks of tests/engine/structured_laws.py find them,
-and `expected` is the name of the one that must.
+They are no part of the catalogue that goldens judge: `expected` is the test that must fail, as file::test
+below tests/engine/, for one of the laws in structured_laws.py.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ _LONGER = "an_answer_may_be_told_to_be_longer_than_it_can"
 def _structured(
     id: str, wrong: str, source: str, file: str, old: str, new: str, law: str
 ) -> Mutant:
-    return fault(f"structured-{id}", wrong, source, file, old, new, law)
+    test = f"test_structured.py::test_law_holds[{law}]"
+    return fault(f"structured-{id}", wrong, source, file, old, new, test)
 
 
 STRUCTURED: tuple[Mutant, ...] = (

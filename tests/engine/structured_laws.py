@@ -1,4 +1,4 @@
-"""What always holds of structured answers, each as a check without arguments: tests run them, and faults must fail them.
+"""What always holds of structured answers, each as a check of its own, which planted faults must fail.
 
 Shared are two tiny models of random weights with tokenizers that spell bytes: in GPT-2's alphabet, and as
 tokens of single bytes beside pieces that have U+2581 for a space. A model of random weights says anything,
