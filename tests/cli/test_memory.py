@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,23 +10,12 @@ import torch
 from safetensors.torch import load_file
 
 import engine.footprint as module
-from conformance.cli import app
 from conformance.golden import REPOSITORY_GOLDENS
 from engine import Engine
-from engine.command import run
 from engine.footprint import footprint
+from tests.cli.command_line import Call
 
 WINDOWS = REPOSITORY_GOLDENS / "gemma3"  # layers with a window of 8 and without
-
-
-@pytest.fixture
-def call(capfd: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
-    def call(*argv: str | Path) -> tuple[int, str, str]:
-        capfd.readouterr()
-        status = run(app, "lockstep", [str(part) for part in argv])
-        return (status, *capfd.readouterr())
-
-    return call
 
 
 @pytest.mark.parametrize("cache", ["ring", "contiguous", "paged"])
@@ -65,7 +53,7 @@ def test_a_window_is_no_longer_than_it_needs_to_be_and_int8_takes_a_byte_a_numbe
 
 
 def test_the_table_and_the_document_say_the_same(
-    call: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
+    call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "free_bytes", lambda device: 2**20)
     status, out, err = call("memory", WINDOWS, "--tokens", "64", "--batch", "2", "--json")
@@ -83,7 +71,7 @@ def test_the_table_and_the_document_say_the_same(
 
 
 def test_what_does_not_fit_is_said_here_and_refused_when_it_is_tried(
-    call: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    call: Call, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(module, "free_bytes", lambda device: 10**4)
     status, out, _ = call("memory", WINDOWS)
@@ -107,7 +95,7 @@ def test_what_does_not_fit_is_said_here_and_refused_when_it_is_tried(
     ],
 )
 def test_a_fault_of_the_request_is_one_sentence_and_status_2(
-    call: Callable[..., tuple[int, str, str]], argv: list[str], says: str
+    call: Call, argv: list[str], says: str
 ) -> None:
     status, out, err = call("memory", WINDOWS, *argv)
     assert (status, out) == (2, "")
@@ -117,7 +105,7 @@ def test_a_fault_of_the_request_is_one_sentence_and_status_2(
 
 @pytest.mark.parametrize("cache", ["ring", "contiguous", "paged"])
 def test_logits_come_from_any_cache_and_int8_moves_them_a_little(
-    call: Callable[..., tuple[int, str, str]], tmp_path: Path, cache: str
+    call: Call, tmp_path: Path, cache: str
 ) -> None:
     ids = ",".join(str(n) for n in range(1, 24))
     ways = {
@@ -138,9 +126,7 @@ def test_logits_come_from_any_cache_and_int8_moves_them_a_little(
     assert torch.isfinite(got["int8"]).all()
 
 
-def test_the_same_bits_are_had_for_the_asking(
-    call: Callable[..., tuple[int, str, str]], tmp_path: Path
-) -> None:
+def test_the_same_bits_are_had_for_the_asking(call: Call, tmp_path: Path) -> None:
     ids, ways = (
         "1,2,3,4,5,6,7,8,9,10,11",
         {"whole": [], "cut": ["--cache", "paged", "--chunk", "3"]},

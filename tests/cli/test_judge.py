@@ -1,0 +1,64 @@
+"""`lockstep check` and `lockstep golden`: documents, and a status that says the verdict."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.cli.command_line import TINY, Call, is_one_sentence
+
+
+def test_check_conforms_with_status_0(call: Call, tmp_path: Path) -> None:
+    report, page = tmp_path / "report.json", tmp_path / "page.html"
+    status, out, _ = call("check", "--golden", TINY, "--json", report, "--html", page)
+    assert status == 0
+    assert "conforms" in out
+    document = json.loads(report.read_text(encoding="utf-8"))
+    assert document["verdict"] == "conforms"
+    assert document["cases"]
+    assert document["culprits"] == []
+    assert document["environment"]["dtype"] == "float32"
+    assert "conforms" in page.read_text(encoding="utf-8")
+    assert sorted(tmp_path.iterdir()) == [page, report]
+
+
+def test_check_diverges_with_status_1_and_names_the_operation(
+    call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("engine.layers.RMSNorm.forward", lambda self, x: x)
+    status, out, _ = call("check", "--golden", TINY, "--json", "-")
+    document = json.loads(out)
+    assert status == 1
+    assert document["verdict"] == "diverges"
+    fields = "case step probe layer position head error allowance file line graft_confirms"
+    blamed = set()
+    for culprit in document["culprits"]:
+        assert set(fields.split()) <= set(culprit)
+        blamed.add(culprit["probe"].split(".")[-1])
+    assert blamed == {"pre_attn_norm", "pre_mlp_norm", "final_norm"}
+
+
+def test_an_altered_golden_is_status_2_and_named(call: Call, tmp_path: Path) -> None:
+    """Neither a pass nor a divergence: the yardstick itself is broken."""
+    copy = tmp_path / TINY.name
+    shutil.copytree(TINY, copy)
+    trace = bytearray((copy / "trace.safetensors").read_bytes())
+    trace[-1] ^= 1
+    (copy / "trace.safetensors").write_bytes(trace)
+    status, out, err = call("check", "--golden", copy)
+    assert (status, out) == (2, "")
+    assert is_one_sentence(err)
+    assert "trace.safetensors" in err
+
+
+def test_golden_list_names_every_case(call: Call) -> None:
+    status, out, err = call("golden", "list")
+    assert (status, err) == (0, "")
+    headings, *lines = out.splitlines()
+    assert headings.split()[:2] == ["golden", "kind"]
+    assert all(len(line) <= 80 for line in lines)
+    listed = {line.split()[0] for line in lines}
+    assert listed == {path.name for path in TINY.parent.iterdir() if path.is_dir()}
