@@ -1,4 +1,4 @@
-"""How maps with weights and functions of single numbers are computed: as torch does it, or otherwise."""
+"""How maps with weights, products and functions of single numbers are computed: as torch does, or otherwise."""
 
 from __future__ import annotations
 
@@ -18,6 +18,10 @@ class Arithmetic:
     def each(self, function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
         """The function of every number of x."""
         return function(x)
+
+    def product(self, a: Tensor, b: Tensor) -> Tensor:
+        """a [..., m, k] times b [..., k, n]."""
+        return a @ b
 
 
 ORDINARY = Arithmetic()

@@ -77,7 +77,7 @@ class Tiled:
             s = s.masked_fill(~view.visible, -torch.inf)  # [B, H, m, n]
             higher = torch.maximum(highest, s.amax(-1, keepdim=True))
             w, kept = each(torch.exp, s - higher), each(torch.exp, highest - higher)
-            mixed = w.view(B, K, H // K * m, -1) @ v.float()
+            mixed = self.arithmetic.product(w.view(B, K, H // K * m, -1), v.float())
             context = context * kept + mixed.view(B, H, m, -1)
             total = total * kept + w.sum(-1, keepdim=True, dtype=torch.float64)
             highest = higher
