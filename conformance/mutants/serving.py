@@ -17,7 +17,6 @@ _OPENAI = "the OpenAI API reference, n, best_of and usage"
 
 
 def _service(id: str, wrong: str, source: str, old: str, new: str, test: str) -> Mutant:
-    test = f"test_service.py::test_{test}"
     return fault(f"service-{id}", wrong, source, "generate/service.py", old, new, test)
 
 
@@ -32,7 +31,7 @@ _SHARING = (
         _LEFT_BEHIND,
         "self._door.extend((request, None) for request in requests)",
         "pass",
-        "an_async_stream_left_in_the_middle_gives_its_room_back",
+        "service/test_coroutines.py::test_an_async_stream_left_in_the_middle_gives_its_room_back",
     ),
     _service(
         "taken-out-in-the-midst",
@@ -40,7 +39,7 @@ _SHARING = (
         "the Python documentation, threading: RLock objects",
         "self._lock = Lock()",
         'self._lock = __import__("threading").RLock()',
-        "a_stream_collected_in_the_midst_of_a_pass_is_taken_out_after_it",
+        "service/test_streams.py::test_a_stream_collected_in_the_midst_of_a_pass_is_taken_out_after_it",
     ),
     _service(
         "left-at-the-door",
@@ -48,7 +47,7 @@ _SHARING = (
         _LEFT_BEHIND,
         "        finally:\n            self._attend_if_free()\n\n    def _deliver",
         "        finally:\n            pass\n\n    def _deliver",
-        "a_task_cancelled_while_its_pass_is_computed_is_taken_out_after_it",
+        "service/test_coroutines.py::test_a_task_cancelled_while_its_pass_is_computed_is_taken_out_after_it",
     ),
     _service(
         "loop-blocked",
@@ -56,7 +55,7 @@ _SHARING = (
         _PYTHON,
         "await asyncio.to_thread(self._step, mail)",
         "self._step(mail)",
-        "the_event_loop_goes_on_while_a_pass_is_computed",
+        "service/test_coroutines.py::test_the_event_loop_goes_on_while_a_pass_is_computed",
     ),
     _service(
         "one-queue-for-all-loops",
@@ -64,7 +63,7 @@ _SHARING = (
         _PYTHON,
         "setdefault(asyncio.get_running_loop(), asyncio.Lock())",
         "setdefault(type(self), asyncio.Lock())",
-        "thirty_two_coroutines_at_once",
+        "service/test_coroutines.py::test_thirty_two_coroutines_at_once",
     ),
     _service(
         "errors-for-all",
@@ -73,7 +72,7 @@ _SHARING = (
         "self._mail[request].post(said)",
         "[mail.post(said) for mail in (self._mail.values() "
         "if isinstance(said, Exception) else [self._mail[request]])]",
-        "an_error_of_one_request_is_its_own_caller_s",
+        "service/test_failures.py::test_an_error_of_one_request_is_its_own_caller_s",
     ),
     _service(
         "failed-pass-for-one",
@@ -81,7 +80,7 @@ _SHARING = (
         _ORCA,
         "for request in list(self.scheduler.running or self.scheduler.waiting):",
         "for request in list(self.scheduler.running or self.scheduler.waiting)[:1]:",
-        "a_pass_that_fails_ends_those_that_took_part_and_the_next_ones_are_served",
+        "service/test_failures.py::test_a_pass_that_fails_ends_those_that_took_part_and_the_next_ones_are_served",
     ),
     fault(
         "service-scheduler-for-each",
@@ -90,7 +89,7 @@ _SHARING = (
         "generate/engine.py",
         "service = self._shared",
         "service = self._serving(self.pages)",
-        "test_service.py::test_streams_that_are_read_in_turns_say_what_each_says_alone",
+        "service/test_streams.py::test_streams_that_are_read_in_turns_say_what_each_says_alone",
     ),
     fault(
         "service-branches-kept",
@@ -99,7 +98,7 @@ _SHARING = (
         "generate/scheduler.py",
         "        for one in request.answers:\n            self._forget(one)",
         "        self._forget(request)",
-        "test_service.py::test_however_streams_are_read_and_given_up_the_others_go_on",
+        "service/test_streams.py::test_however_streams_are_read_and_given_up_the_others_go_on",
     ),
     fault(
         "service-waiting-kept",
@@ -108,7 +107,7 @@ _SHARING = (
         "generate/scheduler.py",
         "        elif request in self.waiting:\n            self.waiting.remove(request)\n",
         "",
-        "test_service.py::test_tasks_cancelled_at_random_moments_leave_nothing_and_disturb_nobody",
+        "service/test_coroutines.py::test_tasks_cancelled_at_random_moments_leave_nothing_and_disturb_nobody",
     ),
 )
 
