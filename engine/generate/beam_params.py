@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
-from engine.generate.checks import integer, number, require
+from engine.generate.checks import integer, number, require, shown
 
 MOST_BEAMS = 256
 _STRONGEST = 10  # a penalty: what lengths are raised to must remain a number
@@ -30,21 +30,24 @@ class BeamSearch:
     early_stopping: bool | Literal["never"] = False
 
     def __post_init__(self) -> None:
-        integer("beams", self.beams, least=1)
+        beams = integer("beams", self.beams, least=1)
         require(self.beams > 1, "one beam is no search: leave beams out for the greedy answer")
         require(
             self.beams <= MOST_BEAMS,
-            f"a search can have at most {MOST_BEAMS} beams, got {self.beams!r:.60}",
+            f"a search can have at most {MOST_BEAMS} beams, got {shown(self.beams)}",
         )
-        number(
+        object.__setattr__(self, "beams", beams)
+        penalty = number(
             "length_penalty",
             self.length_penalty,
             f"from -{_STRONGEST} to {_STRONGEST}",
             lambda penalty: -_STRONGEST <= penalty <= _STRONGEST,
         )
+        object.__setattr__(self, "length_penalty", penalty)
+        early: Any = self.early_stopping
         require(
-            isinstance(self.early_stopping, bool) or self.early_stopping == "never",
-            f'early_stopping must be true, false or "never", got {self.early_stopping!r:.60}',
+            isinstance(early, bool) or (isinstance(early, str) and early == "never"),
+            f'early_stopping must be true, false or "never", got {shown(early)}',
         )
 
     def score(self, logprobs: float, length: int) -> float:

@@ -17,6 +17,7 @@ from engine.errors import RequestError
 from engine.generate import beam
 from engine.generate.answer import AnswerText, Completion, Piece
 from engine.generate.beam_params import BeamSearch
+from engine.generate.checks import require, shown
 from engine.generate.guide import Grammars
 from engine.generate.loaded import LoadedModel
 from engine.generate.params import SamplingParams
@@ -65,10 +66,11 @@ class Engine(LoadedModel):
         Special tokens that a text spells out are plain text unless `parse_special` asks for them.
         Raises RequestError, before anything is computed, where any of the prompts cannot be served.
         """
+        params = _checked(params)
         requests = self._requests(prompt, params, parse_special)
         if not requests:
             return []
-        if params is not None and params.beams is not None:
+        if params.beams is not None:
             self._search(requests, params.beams)
         else:
             for _ in self._service(requests).pieces(requests):
@@ -82,10 +84,11 @@ class Engine(LoadedModel):
 
         A task that is cancelled gives its cache back; a beam search that has begun does so at its end.
         """
+        params = _checked(params)
         requests = self._requests(prompt, params, parse_special)
         if not requests:
             return []
-        if params is not None and params.beams is not None:
+        if params.beams is not None:
             await asyncio.to_thread(self._search, requests, params.beams)
         else:
             async for _ in self._service(requests).apieces(requests):
@@ -121,9 +124,10 @@ class Engine(LoadedModel):
     def _to_stream(
         self, prompt: Prompt, params: SamplingParams | None, parse_special: bool
     ) -> list[Request]:
-        if params is not None and params.answers > params.n:
+        params = _checked(params)
+        if params.answers > params.n:
             raise RequestError("best_of above n cannot be streamed: the best are known at the end")
-        if params is not None and params.beams is not None:
+        if params.beams is not None:
             raise RequestError("a beam search cannot be streamed: its answers are known at the end")
         return [self.request(prompt, params, parse_special)]
 
@@ -137,7 +141,7 @@ class Engine(LoadedModel):
         self, prompt: Prompt, params: SamplingParams | None = None, parse_special: bool = False
     ) -> Request:
         """What a scheduler takes; RequestError where the prompt cannot be served."""
-        params = params or SamplingParams()
+        params = _checked(params)
         ids = self.encode(prompt, parse_special)
         ends = frozenset(params.stop_token_ids)
         if not params.ignore_eos:
@@ -240,6 +244,17 @@ class Engine(LoadedModel):
                 "no room is left for an answer; shorten the prompt"
             )
         return ids
+
+
+def _checked(params: SamplingParams | None) -> SamplingParams:
+    """Those that were given, or the usual ones; RequestError where they are none."""
+    if params is None:
+        return SamplingParams()
+    require(
+        isinstance(params, SamplingParams),
+        f"params must be SamplingParams, got {shown(params)}",
+    )
+    return params
 
 
 def _answers(prompt: Any, requests: Sequence[Request]) -> Any:

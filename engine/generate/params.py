@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from engine.generate.beam_params import BeamSearch
-from engine.generate.checks import boolean, integer, items, number, require
+from engine.generate.checks import boolean, integer, items, number, require, shown
 from engine.generate.structured import Structure
 
 MOST_ANSWERS = 1024  # to one prompt
@@ -89,59 +89,64 @@ class SamplingParams:
             self._check_beams(self.beams)
 
     def _check_choice(self) -> None:
-        number("temperature", self.temperature, "0 or more", lambda t: 0 <= t < math.inf)
+        self._number("temperature", "0 or more", lambda t: 0 <= t < math.inf)
         if self.top_k is not None:
-            integer("top_k", self.top_k, least=-1)
+            self._integer("top_k", least=-1)
             self._set("top_k", self.top_k if self.top_k > 0 else None)
         for name in ("top_p", "typical_p"):
-            if (mass := getattr(self, name)) is not None:
-                number(name, mass, "above 0 and at most 1", lambda p: 0 < p <= 1)
+            if getattr(self, name) is not None:
+                self._number(name, "above 0 and at most 1", lambda p: 0 < p <= 1)
         if self.min_p is not None:
-            number("min_p", self.min_p, "between 0 and 1", lambda p: 0 <= p <= 1)
+            self._number("min_p", "between 0 and 1", lambda p: 0 <= p <= 1)
         for name in ("epsilon_cutoff", "eta_cutoff"):
-            if (share := getattr(self, name)) is not None:
-                number(name, share, "of at least 0 and below 1", lambda p: 0 <= p < 1)
+            if getattr(self, name) is not None:
+                self._number(name, "of at least 0 and below 1", lambda p: 0 <= p < 1)
         if self.seed is not None:
-            integer("seed", self.seed, least=0)
-            require(self.seed < 2**63, f"seed must be below 2^63, got {self.seed!r:.60}")
+            self._integer("seed", least=0)
+            require(self.seed < 2**63, f"seed must be below 2^63, got {shown(self.seed)}")
 
     def _check_penalties(self) -> None:
         bias = self.logit_bias
-        require(isinstance(bias, Mapping), f"logit_bias must map ids to numbers, got {bias!r:.60}")
-        for token, value in bias.items():
-            integer("a token id of logit_bias", token, least=0)
-            number("a value of logit_bias", value, "or -inf", lambda b: b < math.inf)
-        self._set("logit_bias", dict(bias))
-        number("repetition_penalty", self.repetition_penalty, "above 0", lambda p: 0 < p < math.inf)
+        require(isinstance(bias, Mapping), f"logit_bias must map ids to numbers, got {shown(bias)}")
+        added = {
+            integer("a token id of logit_bias", token, least=0): number(
+                "a value of logit_bias", value, "or -inf", lambda b: b < math.inf
+            )
+            for token, value in bias.items()
+        }
+        self._set("logit_bias", added)
+        self._number("repetition_penalty", "above 0", lambda p: 0 < p < math.inf)
         for name in ("presence_penalty", "frequency_penalty"):
-            number(name, getattr(self, name), "that is finite", math.isfinite)
-        integer("no_repeat_ngram_size", self.no_repeat_ngram_size, least=0)
+            self._number(name, "that is finite", math.isfinite)
+        self._integer("no_repeat_ngram_size", least=0)
         words = tuple(
-            items("a bad word", word) for word in items("bad_words_ids", self.bad_words_ids)
+            tuple(
+                integer("a token id of a bad word", token, 0) for token in items("a bad word", word)
+            )
+            for word in items("bad_words_ids", self.bad_words_ids)
         )
-        for word in words:
-            require(word != (), "a bad word must have at least one token id")
-            for token in word:
-                integer("a token id of a bad word", token, least=0)
+        require(all(words), "a bad word must have at least one token id")
         self._set("bad_words_ids", words)
         for name in ("forced_bos_token_id", "forced_eos_token_id"):
-            if (token := getattr(self, name)) is not None:
-                integer(name, token, least=0)
+            if getattr(self, name) is not None:
+                self._integer(name, least=0)
 
     def _check_end(self) -> None:
-        integer("max_tokens", self.max_tokens, least=1)
-        integer("min_tokens", self.min_tokens, least=0)
+        self._integer("max_tokens", least=1)
+        self._integer("min_tokens", least=0)
+        least, most = shown(self.min_tokens), shown(self.max_tokens)
         require(
             self.min_tokens <= self.max_tokens,
-            f"min_tokens must be at most max_tokens, got {self.min_tokens} and {self.max_tokens}",
+            f"min_tokens must be at most max_tokens, got {least} and {most}",
         )
         stop = (self.stop,) if isinstance(self.stop, str) else items("stop", self.stop)
         for text in stop:
-            require(isinstance(text, str), f"a stop string must be a string, got {text!r:.60}")
+            require(isinstance(text, str), f"a stop string must be a string, got {shown(text)}")
             require(text != "", "a stop string must not be empty")
-        stop_token_ids = items("stop_token_ids", self.stop_token_ids)
-        for token in stop_token_ids:
+        stop_token_ids = tuple(
             integer("a stop token id", token, least=0)
+            for token in items("stop_token_ids", self.stop_token_ids)
+        )
         self._set("stop", stop)
         self._set("stop_token_ids", stop_token_ids)
         boolean("ignore_eos", self.ignore_eos)
@@ -149,30 +154,28 @@ class SamplingParams:
 
     def _check_answers(self) -> None:
         for name in ("logprobs", "prompt_logprobs"):
-            if (count := getattr(self, name)) is not None:
-                integer(name, count, least=0)
-        modes = ("raw", "processed")
+            if getattr(self, name) is not None:
+                self._integer(name, least=0)
+        mode: Any = self.logprobs_mode
         require(
-            self.logprobs_mode in modes,
-            f"logprobs_mode must be raw or processed, got {self.logprobs_mode!r:.60}",
+            isinstance(mode, str) and mode in ("raw", "processed"),
+            f"logprobs_mode must be raw or processed, got {shown(mode)}",
         )
-        integer("n", self.n, least=1)
+        self._integer("n", least=1)
         if self.best_of is not None:
-            integer("best_of", self.best_of, least=1)
-            require(
-                self.best_of >= self.n,
-                f"best_of must be at least n, got {self.best_of} and {self.n}",
-            )
+            self._integer("best_of", least=1)
+            made, given = shown(self.best_of), shown(self.n)
+            require(self.best_of >= self.n, f"best_of must be at least n, got {made} and {given}")
         require(
             self.structured is None or isinstance(self.structured, Structure),
             "structured must be a JsonSchema, JsonObject, Regex, Choice or Grammar, got "
-            f"{self.structured!r:.60}",
+            f"{shown(self.structured)}",
         )
-        most = f"at most {MOST_ANSWERS} answers can be had to one prompt, got {self.answers!r:.60}"
+        most = f"at most {MOST_ANSWERS} answers can be had to one prompt, got {shown(self.answers)}"
         require(self.answers <= MOST_ANSWERS, most)
 
     def _check_beams(self, beams: BeamSearch) -> None:
-        require(isinstance(beams, BeamSearch), f"beams must be a BeamSearch, got {beams!r:.60}")
+        require(isinstance(beams, BeamSearch), f"beams must be a BeamSearch, got {shown(beams)}")
         require(
             self.n <= beams.beams,
             f"a beam search gives at most one answer a beam, and {self.n} were asked of {beams.beams}",
@@ -184,6 +187,12 @@ class SamplingParams:
             "stop strings cannot end the answers of a beam search; use stop_token_ids",
         )
         require(self.structured is None, "the answers of a beam search cannot be structured")
+
+    def _integer(self, name: str, least: int) -> None:
+        self._set(name, integer(name, getattr(self, name), least))
+
+    def _number(self, name: str, range_: str, fits: Callable[[float], bool]) -> None:
+        self._set(name, number(name, getattr(self, name), range_, fits))
 
     def _set(self, name: str, value: Any) -> None:
         """What was given, in the form that is kept."""

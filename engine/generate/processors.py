@@ -123,8 +123,8 @@ def bad_words(
 
 def banned(logits: Tensor, tokens: Iterable[int]) -> Tensor:
     """Lets none of these be chosen."""
-    ids = torch.tensor(sorted(set(tokens)), dtype=torch.int64)
-    return logits.index_fill(0, ids[ids < len(logits)], -torch.inf)
+    known = sorted({token for token in tokens if token < len(logits)})
+    return logits.index_fill(0, torch.tensor(known, dtype=torch.int64), -torch.inf)
 
 
 def forced(logits: Tensor, token: int) -> Tensor:

@@ -7,14 +7,16 @@ from itertools import accumulate
 from typing import Any
 
 from engine.errors import ModelFileError, RequestError
+from engine.generate.checks import shown
 from engine.tokenizer import Encoding, Tokenizer
 
 Prompt = str | Sequence[int]
+_TEXT_OR_BYTES = str | bytes | bytearray | memoryview
 
 
 def checked_ids(ids: Any, vocab_size: int) -> list[int]:
     """At least one token id, all of them known; raises RequestError else."""
-    if not isinstance(ids, Sequence) or isinstance(ids, str | bytes):
+    if not isinstance(ids, Sequence) or isinstance(ids, _TEXT_OR_BYTES):
         raise RequestError(
             f"a prompt must be a text or a list of token ids, not a {type(ids).__name__}"
         )
@@ -22,7 +24,7 @@ def checked_ids(ids: Any, vocab_size: int) -> list[int]:
         raise RequestError("the prompt has no tokens; give at least one")
     for token in ids:
         if type(token) is not int:
-            raise RequestError(f"{token!r:.60} is no token id: ids are integers")
+            raise RequestError(f"{shown(token)} is no token id: ids are integers")
         check_known(token, vocab_size)
     return list(ids)
 
@@ -30,7 +32,9 @@ def checked_ids(ids: Any, vocab_size: int) -> list[int]:
 def check_known(token: int, vocab_size: int) -> None:
     """Raises RequestError where the model has no such token."""
     if not 0 <= token < vocab_size:
-        raise RequestError(f"token id {token} is unknown: the model has ids 0 to {vocab_size - 1}")
+        raise RequestError(
+            f"token id {shown(token)} is unknown: the model has ids 0 to {vocab_size - 1}"
+        )
 
 
 def prompt_offsets(
@@ -62,7 +66,7 @@ def _starts(encoding: Encoding) -> list[int]:
 
 def is_list_of_prompts(prompt: Any) -> bool:
     """A list that holds texts or lists; an empty one holds no prompts, and gives no completions."""
-    if isinstance(prompt, str) or not isinstance(prompt, Sequence):
+    if isinstance(prompt, _TEXT_OR_BYTES) or not isinstance(prompt, Sequence):
         return False
     return all(isinstance(item, Sequence) for item in prompt)
 

@@ -19,7 +19,7 @@ from torch import Tensor
 from engine.cache import Cache, Part
 from engine.errors import CacheFullError
 from engine.generate.answer import Piece
-from engine.generate.checks import integer, require
+from engine.generate.checks import integer, require, shown
 from engine.generate.request import Request
 from engine.spec import ModelSpec
 
@@ -108,7 +108,7 @@ def no_drafts(cache_tokens: int) -> Drafter:
 def check_drafts(tokens: int) -> None:
     """Raises RequestError unless so many tokens can be drafted at once."""
     integer("tokens", tokens, least=1)
-    most = f"at most {MOST_DRAFTS} tokens can be drafted at once, got {tokens!r:.60}"
+    most = f"at most {MOST_DRAFTS} tokens can be drafted at once, got {shown(tokens)}"
     require(tokens <= MOST_DRAFTS, most)
 
 

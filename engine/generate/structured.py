@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from engine.errors import RequestError
-from engine.generate.checks import items, require
+from engine.generate.checks import items, require, shown
 from engine.generate.json_schema import prepared, read, read_at, written
 
 MOST_CHARACTERS = 1_000_000  # of a schema, a pattern, a grammar, or all options of a choice
@@ -137,7 +137,7 @@ def _with_prepared_schemas(text: str) -> str:
 
 
 def _check_text(name: str, text: Any) -> None:
-    require(isinstance(text, str), f"{name} must be a string, got {text!r:.60}")
+    require(isinstance(text, str), f"{name} must be a string, got {shown(text)}")
     require(text != "", f"{name} must not be empty")
     require(len(text) <= MOST_CHARACTERS, _too_long(name))
     try:

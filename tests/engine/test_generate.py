@@ -15,6 +15,7 @@ from conformance.golden import REPOSITORY_GOLDENS
 from conformance.strategies import ids
 from engine import Engine, SamplingParams
 from engine.errors import LockstepError, ModelFileError, RequestError
+from engine.generate.checks import shown
 from engine.generate.logprobs import top
 from tests.engine import tiny
 
@@ -245,12 +246,15 @@ def test_the_top_list_takes_the_lower_ids_of_equal_tokens(row: list[float], n: i
         (None, "a text or a list of token ids, not a NoneType"),
         (7, "a text or a list of token ids, not a int"),
         (b"ab", "a text or a list of token ids, not a bytes"),
+        (b"", "a text or a list of token ids, not a bytes"),
+        (bytearray(b"ab"), "a text or a list of token ids, not a bytearray"),
+        ([1, -(10**5000)], "a number of thousands of digits is unknown"),
         (torch.tensor([1, 2]), "a text or a list of token ids, not a Tensor"),
         ([1] * 64, "the prompt has 64 tokens and the model's context is 64"),
         ([1] * 10_000, "the prompt has 10000 tokens and the model's context is 64"),
         ([PROMPT, [1] * 65], "65 tokens .* 64"),
     ],
-    ids=lambda value: str(value)[:40],
+    ids=shown,
 )
 def test_a_prompt_that_cannot_be_served_costs_nothing(
     silent: Engine, monkeypatch: pytest.MonkeyPatch, prompt: Any, message: str
@@ -262,6 +266,13 @@ def test_a_prompt_that_cannot_be_served_costs_nothing(
     one = prompt[-1] if isinstance(prompt, list) and isinstance(prompt[-1], list) else prompt
     with pytest.raises(RequestError, match=message):
         silent.stream(one)  # at the call, not at the first piece
+
+
+@pytest.mark.parametrize("params", [7, {}, {"max_tokens": 3}, torch.tensor([1, 2])])
+def test_params_of_another_type_are_refused(silent: Engine, params: Any) -> None:
+    for ask in (silent.generate, silent.stream, silent.astream, silent.request):
+        with pytest.raises(RequestError, match="params must be SamplingParams, got "):
+            ask(PROMPT, params)
 
 
 def test_a_prompt_one_short_of_the_context_gives_one_token(silent: Engine) -> None:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from dataclasses import fields
+from fractions import Fraction
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from engine import SamplingParams
+from engine import BeamSearch, SamplingParams
 from engine.errors import LockstepError, RequestError
-from engine.generate.processors import processed
+from engine.generate.processors import History, processed
 from engine.generate.sample import Sampler
 from tests.engine import tiny
 
@@ -276,6 +279,53 @@ BAD: tuple[tuple[dict[str, Any], str], ...] = (
 def test_a_parameter_that_makes_no_sense_is_refused(given_: dict[str, Any], message: str) -> None:
     with pytest.raises(RequestError, match=message):
         SamplingParams(**given_)
+
+
+@pytest.mark.parametrize("name", [field.name for field in fields(SamplingParams)])
+@pytest.mark.parametrize(
+    "value",
+    [-(10**5000), [-(10**5000)], np.array([1, 2]), torch.tensor([0.5, 2])],
+    ids=["long", "list", "array", "tensor"],
+)
+def test_whatever_is_given_for_a_parameter_is_refused_in_one_sentence(
+    name: str, value: Any
+) -> None:
+    if name == "stop_token_ids" and isinstance(value, np.ndarray):
+        assert SamplingParams(stop_token_ids=value).stop_token_ids == (1, 2)
+        return
+    with pytest.raises(RequestError) as refused:
+        SamplingParams(**{name: value})
+    assert "\n" not in str(refused.value)
+
+
+def test_numbers_of_other_types_are_kept_as_pythons_own() -> None:
+    """Those of numpy have a largest value, and torch takes no fractions."""
+    given_ = SamplingParams(
+        max_tokens=np.uint64(9),
+        seed=np.int8(100),
+        temperature=Fraction(1, 2),
+        top_p=np.float32(0.5),
+        repetition_penalty=10**30,
+        forced_eos_token_id=np.int8(3),
+        logit_bias={np.int16(3): Fraction(1, 4)},
+        bad_words_ids=[np.array([1, 2])],
+        stop_token_ids=np.array([4]),
+        n=np.int8(100),
+    )
+    kept = (given_.max_tokens, given_.seed, given_.forced_eos_token_id, given_.n)
+    more = (*given_.logit_bias, *given_.bad_words_ids[0], *given_.stop_token_ids)
+    assert {type(number) for number in (*kept, *more)} == {int}
+    numbers = (given_.temperature, given_.top_p, given_.repetition_penalty)
+    assert {type(number) for number in (*numbers, *given_.logit_bias.values())} == {float}
+    assert given_.branch(99).seed == 199
+    search = BeamSearch(np.int8(100), length_penalty=Fraction(1, 2))
+    assert (type(search.beams), type(search.length_penalty)) == (int, float)
+
+
+def test_an_end_that_the_model_does_not_have_bans_nothing() -> None:
+    history = History(ends=frozenset((1, 7, 10**30)))
+    row = processed(torch.zeros(3), SamplingParams(min_tokens=1), history)
+    assert row.isfinite().tolist() == [True, False, True]
 
 
 def test_parameters_are_tidied() -> None:
