@@ -13,7 +13,7 @@ import torch
 from engine.cache import BLOCK_SIZE, PagedCache, Part, Room, common
 from engine.device import DTYPES
 from engine.errors import CacheFullError, RequestError
-from engine.generate.loaded import STEP_TOKENS, LoadedModel
+from engine.generate.loaded import LoadedModel
 from engine.generate.request import Request
 from engine.generate.scheduler import MAX_BATCH
 from engine.generate.speculation import Drafters, check_drafts, reserved
@@ -73,9 +73,8 @@ class Line:
     end: int = 0
 
     @property
-    def part(self) -> Part:
-        """What is to be read next."""
-        return Part(self.room, min(len(self.ids) - self.room.length, STEP_TOKENS))
+    def unread(self) -> list[int]:
+        return self.ids[self.room.length :]
 
 
 class ModelDrafter:
@@ -95,7 +94,7 @@ class ModelDrafter:
     def propose(self, most: Mapping[Request, int]) -> Mapping[Request, Sequence[int]]:
         lines = {request: line for request, n in most.items() if (line := self._follow(request, n))}
         while pending := [line for line in lines.values() if len(line.ids) < line.end]:
-            self._read([line for line in pending if self._has_room(line)])
+            self._read(pending)
         return {request: line.ids[len(request.tokens) :] for request, line in lines.items()}
 
     def forget(self, request: Request) -> None:
@@ -126,25 +125,27 @@ class ModelDrafter:
         room = self.cache.admit(request.tokens, len(request.tokens))
         return self._lines.setdefault(request, Line(room, turns, list(request.tokens)))
 
-    def _has_room(self, line: Line) -> bool:
-        """Without room for its next tokens it is not drafted any further."""
-        if reserved(self.cache, line.part):
-            return True
-        line.end = len(line.ids)
-        return False
-
     def _read(self, lines: Sequence[Line]) -> None:
-        """One pass, after which the lines that were read to their ends have a draft more."""
-        if not lines:
+        """One pass, after which the lines that were read to their ends have a draft more.
+
+        One for whose next tokens the cache has no room is not drafted any further.
+        """
+        read: list[Line] = []
+        parts: list[Part] = []
+        ids: list[int] = []
+        for line in lines:
+            some = line.unread[: self.model.step_tokens - len(ids)]
+            part = Part(line.room, len(some))
+            if some and reserved(self.cache, part):
+                read.append(line)
+                parts.append(part)
+                ids += some
+            elif some:
+                line.end = len(line.ids)
+        if not ids:
             return
-        parts = [line.part for line in lines]
-        ids = [
-            token
-            for line, part in zip(lines, parts, strict=True)
-            for token in line.ids[part.room.length : part.room.length + part.n]
-        ]
         batch = torch.tensor([ids], device=self.cache.device)
         best = self.model.decoder(batch, self.cache, parts, last=1)[0].argmax(-1).tolist()
-        for line, token in zip(lines, best, strict=True):
-            if line.room.length == len(line.ids):
+        for line, token in zip(read, best, strict=True):
+            if not line.unread:
                 line.ids.append(token)
