@@ -67,8 +67,8 @@ BEAMS: tuple[Mutant, ...] = (
         "totals-not-kept",
         "chooses by the last token's log-probability alone",
         _INVENTED,
-        "totals = scores + torch.tensor(",
-        "totals = scores + 0 * torch.tensor(",
+        "totals = scores + scores.new_tensor(",
+        "totals = scores + 0 * scores.new_tensor(",
         "beams.search beams.score",
     ),
     _beam(
