@@ -87,8 +87,8 @@ class LoadedModel:
         `batch_invariant`: each request's numbers have the same bits whatever is computed beside it and
         however it is cut and cached, at a price (see `engine.invariant`). `custom` is an attention of
         the user's own. `speculation` (a PromptLookup or a DraftModel) has tokens drafted that are then
-        read together: the answers are the same, and come sooner where the drafts are good. A beam search
-        does without.
+        read together: each is chosen from the model's own logits, as without drafts, and they come sooner
+        where the drafts are good. A beam search does without.
         Raises LockstepError with one sentence when a file, a key or the request is at fault.
         """
         check_dtype(dtype)
