@@ -248,17 +248,20 @@ def test_a_beam_that_dies_and_one_that_lives_twice_change_places(engine: Engine)
     assert first == second
 
 
+@pytest.mark.parametrize("cache", ["ring", "contiguous", "paged"])
 def test_several_prompts_are_searched_in_one_cache_that_is_there_before_the_first(
-    invariant: Engine, monkeypatch: pytest.MonkeyPatch
+    invariant: Engine, cache: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """So that nothing was computed where memory is short of what the longest of them takes."""
-    prompts = [[5], PROMPT * 4, PROMPT]
+    prompts = [[5], PROMPT * 4, PROMPT, PROMPT * 3, PROMPT * 4]
     asked = params(3, max_tokens=6)
     alone = [invariant.generate(prompt, asked) for prompt in prompts]
-    made = caches(invariant, monkeypatch)
-    assert invariant.generate(prompts, asked) == alone
-    assert [cache.capacity for cache in made] == [25]
-    assert invariant.generate([], asked) == []
+    other = with_cache(invariant, cache)
+    made = caches(other, monkeypatch)
+    assert other.generate(prompts, asked) == alone
+    assert [len(each.rooms) for each in made] == [0]
+    assert made[0].capacity >= 25
+    assert other.generate([], asked) == []
 
 
 def test_totals_keep_what_single_precision_would_lose(engine: Engine) -> None:
