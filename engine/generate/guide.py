@@ -7,6 +7,8 @@ fewer.
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Set
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -23,6 +25,16 @@ if TYPE_CHECKING:
     from llguidance import LLMatcher
 
 MOST_COMPILED = 64  # grammars that are kept for the next request that asks for the same
+PATIENCE = 10.0  # seconds that the library may take to read a grammar that might be hard
+
+# Whether a text can match several patterns at once takes the library twice as long with each one more,
+# and none of its limits ends that. With this many it took milliseconds in all that was tried.
+_EASY = 8
+_TRIAL = """
+import sys
+from llguidance import LLMatcher, LLTokenizer
+LLMatcher(LLTokenizer("byte"), sys.stdin.buffer.read().decode(), log_level=0)
+"""
 
 # Any way to spell a text may be taken, not just the one that the tokenizer would choose.
 _OPTIONS = '\n%llguidance {"no_forcing": true}\n'
@@ -83,10 +95,12 @@ class Grammars:
         return GrammarGuide(self._compiled(structure).deep_copy(), self.vocab_size, ends)
 
     def _compile(self, structure: Structure) -> LLMatcher:
-        name = type(structure).__name__
-        matcher: LLMatcher = self._library.LLMatcher(
-            self._vocabulary, structure.grammar + _OPTIONS, log_level=0
-        )
+        name, grammar = type(structure).__name__, structure.grammar + _OPTIONS
+        if _is_hard(grammar) and not _read_in_time(grammar):
+            raise RequestError(
+                f"an answer cannot be held to this {name}: reading it takes too long"
+            )
+        matcher: LLMatcher = self._library.LLMatcher(self._vocabulary, grammar, log_level=0)
         warnings = matcher.get_grammar_warnings()
         if not matcher.is_error():
             matcher.compute_bitmask()  # some faults show when a token is to be chosen
@@ -94,6 +108,23 @@ class Grammars:
             reason = _fault(matcher) if matcher.is_error() else warnings[0]
             raise RequestError(f"an answer cannot be held to this {name}: {reason}")
         return matcher
+
+
+def _is_hard(grammar: str) -> bool:
+    """Whether it may ask of a text that it match more than a few patterns at once."""
+    return grammar.count('"pattern"') + grammar.count("&") > _EASY
+
+
+def _read_in_time(grammar: str) -> bool:
+    """Tries it in a process of its own, as the library cannot be interrupted in ours."""
+    command = [sys.executable, "-P", "-c", _TRIAL]
+    try:
+        subprocess.run(
+            command, input=grammar.encode(), timeout=PATIENCE, capture_output=True, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return False
+    return True
 
 
 class _Vocabulary:

@@ -12,6 +12,7 @@ import pytest
 from conformance.golden import REPOSITORY_GOLDENS
 from engine import SamplingParams
 from engine.errors import RequestError
+from engine.generate import guide
 from engine.generate.beam_params import BeamSearch
 from engine.generate.guide import Grammars
 from engine.generate.structured import (
@@ -32,13 +33,13 @@ def grammars() -> Grammars:
 
 def accepts(structure: Structure, text: str) -> bool:
     """Whether an answer may be this text, spelled in single bytes where its characters have any."""
-    guide = grammars().guide(structure, {492})
+    following = grammars().guide(structure, {492})
     tokenizer = grammars_tokenizer()
     for token in tokenizer.encode(text, add_special_tokens=False, parse_special=False):
-        if not guide.mask()[token]:
+        if not following.mask()[token]:
             return False
-        guide.push(token)
-    return bool(guide.mask()[492])
+        following.push(token)
+    return bool(following.mask()[492])
 
 
 @cache
@@ -195,6 +196,56 @@ def test_a_schema_nested_too_deeply_is_refused() -> None:
         deep = {"items": deep}
     with pytest.raises(RequestError, match="recursion limit exceeded"):
         grammars().guide(JsonSchema(deep), set())
+
+
+OPTIONS = [
+    *(
+        "a/b",
+        "\\",
+        "\\n",
+        "(",
+        "[a]",
+        "|",
+        "^$.*+?",
+        "{1}",
+        "&&",
+        "~",
+        "#x",
+        "// c",
+        "<a>",
+        '"',
+        "'",
+    ),
+    *("a\nb", "\t", "\r\n", "\x00", "\x7f", "\u2028", " a  b ", "é", "e\u0301", "😀"),
+]
+
+
+@pytest.mark.parametrize("options", [[option] for option in OPTIONS] + [OPTIONS], ids=str)
+def test_an_option_is_taken_literally(options: list[str]) -> None:
+    for option in OPTIONS:
+        assert accepts(Choice(options), option) == (option in options)
+
+
+def test_there_may_be_many_options() -> None:
+    options = [f"v{i}" for i in range(100_000)]
+    assert accepts(Choice(options), "v99999")
+    assert not accepts(Choice(options), "v100000")
+
+
+def test_what_the_library_does_not_get_done_with_is_given_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whether texts match all of these patterns takes it twice as long with each one more."""
+    monkeypatch.setattr(guide, "PATIENCE", 1.0)
+    many = [pattern(f"^.*[a-m].{{{n}}}$") for n in range(60)]
+    kinds = " & ".join(f"/.*[a-m].{{{n}}}/" for n in range(60))
+    chain = {f"a{n}": {**many[n], "$ref": f"#/$defs/a{n + 1}"} for n in range(59)}
+    refers = {"$ref": "#/$defs/a0", "$defs": {**chain, "a59": many[59]}}
+    for hard in (JsonSchema({"allOf": many}), JsonSchema(refers), Grammar(f"start: A\nA: {kinds}")):
+        with pytest.raises(
+            RequestError, match=f"held to this {type(hard).__name__}: .* takes too long"
+        ):
+            grammars().guide(hard, set())
 
 
 def test_parameters_take_structures_alone() -> None:
