@@ -171,6 +171,10 @@ class SamplingParams:
             "structured must be a JsonSchema, JsonObject, Regex, Choice or Grammar, got "
             f"{shown(self.structured)}",
         )
+        require(
+            self.structured is None or self.forced_bos_token_id is None,
+            "a structured answer cannot begin with a forced token",
+        )
         most = f"at most {MOST_ANSWERS} answers can be had to one prompt, got {shown(self.answers)}"
         require(self.answers <= MOST_ANSWERS, most)
 

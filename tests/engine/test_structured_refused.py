@@ -253,6 +253,8 @@ def test_parameters_take_structures_alone() -> None:
         SamplingParams(structured={"type": "object"})  # type: ignore[arg-type]
     with pytest.raises(RequestError, match="beam search cannot be structured"):
         SamplingParams(structured=Choice(["a"]), beams=BeamSearch(2))
+    with pytest.raises(RequestError, match="structured answer cannot begin with a forced token"):
+        SamplingParams(structured=Choice(["a"]), forced_bos_token_id=1)
     assert hash(SamplingParams(structured=JsonSchema({"enum": [[1]]})))
 
 

@@ -63,7 +63,7 @@ def test_the_event_loop_goes_on_while_a_pass_is_computed(shared: Engine) -> None
 
     def wait(*_: Any) -> None:
         inside.set()
-        assert went_on.wait(60), "the event loop stands still"
+        assert went_on.wait(20), "the event loop stands still"
 
     handle = shared.decoder.embed.register_forward_hook(wait)
     try:
@@ -93,7 +93,7 @@ def test_a_task_cancelled_while_its_pass_is_computed_is_taken_out_after_it(
 
     def wait(*_: Any) -> None:
         inside.set()
-        assert cancelled.wait(60)
+        assert cancelled.wait(20)
 
     handle = shared.decoder.embed.register_forward_hook(wait)
     try:
