@@ -307,7 +307,7 @@ def trial(
     alone = Judgement((), ())
     if level >= Level.L4:
         # Behind a gap several operations err before a probe shows it: that is a run, not one operation.
-        gaps = behind_gaps(golden.probes(level), candidate)
+        gaps = behind_gaps(golden.probes(level), candidate.offers)
         locked = walk(candidate, golden, dtype, everywhere, schedule, level)
         alone = judge(
             locked.measurements, lambda p: freely_allowed(p) if p in gaps else allowed(p), golden
@@ -350,8 +350,8 @@ def trial(
     )
 
 
-def behind_gaps(order: Sequence[str], candidate: Candidate) -> frozenset[str]:
-    """The probes whose operation starts further back, as the candidate lacks some before it.
+def behind_gaps(order: Sequence[str], offers: Callable[[str], bool]) -> frozenset[str]:
+    """The probes whose operation starts further back, as some before it are not shown.
 
     A gap reaches up to the end of its residual branch. Scores and weights make none where the
     context is shown: the noise was measured with kernels that do not form them, too.
@@ -359,9 +359,9 @@ def behind_gaps(order: Sequence[str], candidate: Candidate) -> frozenset[str]:
     behind = set()
     gap = False
     for probe in order:
-        if not candidate.offers(probe):
+        if not offers(probe):
             inside = probe.endswith((".scores", ".weights"))
-            gap = gap or not (inside and candidate.offers(probe.rpartition(".")[0] + ".context"))
+            gap = gap or not (inside and offers(probe.rpartition(".")[0] + ".context"))
             continue
         if gap:
             behind.add(probe)

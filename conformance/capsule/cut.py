@@ -20,8 +20,9 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from conformance.candidate import layer_of
+from conformance.candidate import Level, layer_of
 from conformance.golden import Golden, write_manifest
+from conformance.verdict import behind_gaps
 from engine.errors import LockstepError
 
 _LAYER = re.compile(r"^((?:.*\.)?layers\.)(\d+)(\..+)$")
@@ -174,6 +175,9 @@ def _write_noise(cut: Cut, golden: Golden, dtype: str, out: Path) -> None:
         run: {new: rows[old] for old, new in names.items() if old in rows}
         for run, rows in table[dtype].items()
     }
+    if cut.layer is None:  # what is shown without its inputs is a run, not one operation
+        behind = behind_gaps(golden.probes(Level.L5), cut.probes.__contains__)
+        kept["lockstep"] |= {p: rows for p, rows in kept["free"].items() if p in behind}
     (out / "noise.json").write_text(json.dumps({dtype: kept}) + "\n")
 
 

@@ -129,7 +129,7 @@ class Gappy(Replay):
 
 def test_behind_a_gap_a_probe_is_judged_as_a_run_and_not_as_one_operation(golden: Golden) -> None:
     """Rounding of several operations in a row is no fault of the last one."""
-    gaps = behind_gaps(golden.probes(Level.L5), Gappy(golden, lambda p, v: v))
+    gaps = behind_gaps(golden.probes(Level.L5), Gappy(golden, lambda p, v: v).offers)
     layer = {p.removeprefix("layers.1.") for p in gaps if p.startswith("layers.1.")}
     assert layer == {
         *("attn.q_rope", "attn.k_rope", "attn.scores", "attn.weights", "attn.context"),
@@ -153,4 +153,4 @@ def test_a_kernel_without_scores_leaves_no_gap(golden: Golden) -> None:
     class Fused(Replay):
         lacks = ("*.attn.scores", "*.attn.weights")
 
-    assert not behind_gaps(golden.probes(Level.L5), Fused(golden, lambda p, v: v))
+    assert not behind_gaps(golden.probes(Level.L5), Fused(golden, lambda p, v: v).offers)
