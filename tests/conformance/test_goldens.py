@@ -14,6 +14,7 @@ import pytest
 from conformance import goldens
 from conformance.cases import CASES, REAL_CASES
 from conformance.cases.answers import ANSWERS_CASES
+from conformance.cases.beams import BEAMS_CASES
 from conformance.check import run_check
 from conformance.decision_cases import NAME as DECISIONS
 from conformance.golden import FORMAT, REPOSITORY_GOLDENS, Golden
@@ -98,7 +99,7 @@ def test_smollm2_conforms_to_its_compact_golden(
 
 def test_every_golden_has_a_case_and_every_case_a_golden() -> None:
     names = {folder.name for folder in goldens.inventory(REPOSITORY_GOLDENS)}
-    cases = (*CASES, *REAL_CASES, *ANSWERS_CASES, *TEXT_CASES, *TOKENS_CASES)
+    cases = (*CASES, *REAL_CASES, *ANSWERS_CASES, *BEAMS_CASES, *TEXT_CASES, *TOKENS_CASES)
     assert names == {case.name for case in cases} | {DECISIONS}
 
 
