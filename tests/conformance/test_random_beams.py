@@ -21,8 +21,8 @@ from conformance.oracle.capture import CLEAR
 from conformance.oracle.tiny import tiny_checkpoint
 from engine import Engine
 
-# Of all families together 64, and 2,000 where Hypothesis searches at night.
-EXAMPLES = (2_000 if settings().max_examples >= 10_000 else 64) / len(strategies.FAMILIES)
+# Of all families together 32, and 2,000 where Hypothesis searches at night.
+EXAMPLES = (2_000 if settings().max_examples >= 10_000 else 32) / len(strategies.FAMILIES)
 #: How far float32 moves a log-probability, at most: more than any tiny golden shows.
 NOISE = 1e-5
 TOKENS = 16  # of a prompt and its answer
