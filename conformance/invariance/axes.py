@@ -133,11 +133,15 @@ RULES: Sequence[Rule] = (
     Rule("a padded batch is computed, not generated", _PADDED, _but("pre-empted", "no")),
     Rule("a padded batch is computed, not generated", _PADDED, _but("drafts", "none")),
     Rule(
-        "a pass of one token more has no place for drafts",
+        "one token more a pass leaves few drafts to try",
         _only("chunk", "1"),
         _but("drafts", "none"),
     ),
-    Rule("who makes room drafts nothing", _but("pre-empted", "no"), _but("drafts", "none")),
+    Rule(
+        "with drafts the others are done before anybody has to make room for them",
+        _but("pre-empted", "no"),
+        _but("drafts", "none"),
+    ),
     Rule(
         "rows keep nothing for later requests",
         _only("cache", "contiguous", "ring"),
