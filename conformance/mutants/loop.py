@@ -41,8 +41,8 @@ LOOP: tuple[Mutant, ...] = (
         "takes the least likely token for the most likely one",
         "invented for this catalogue",
         "generate/sample.py",
-        "logits.argmax()",
-        "logits.argmin()",
+        "scores.argmax()",
+        "scores.argmin()",
         "generate",
     ),
     fault(

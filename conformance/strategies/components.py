@@ -50,44 +50,49 @@ _metaspace = st.one_of(
     _of("Metaspace", replacement=st.just("▁"), add_prefix_space=st.just(True)),
 )
 
-NORMALIZER = st.one_of(
-    *(
-        _of(kind)
-        for kind in ("NFC", "NFD", "NFKC", "NFKD", "Lowercase", "StripAccents", "ByteLevel")
+
+def _kinds(*plain: str, **options: st.SearchStrategy[Json]) -> dict[str, st.SearchStrategy[Json]]:
+    return {**{kind: _of(kind) for kind in plain}, **options}
+
+
+#: By stage and type, components that stand alone.
+SINGLE: Mapping[str, Mapping[str, st.SearchStrategy[Json]]] = {
+    "normalizer": _kinds(
+        *("NFC", "NFD", "NFKC", "NFKD", "Lowercase", "StripAccents", "ByteLevel"),
+        Strip=_of("Strip", strip_left=_flag, strip_right=_flag),
+        Replace=_of("Replace", pattern=_patterns, content=st.sampled_from(_WRITTEN)),
+        Prepend=_of("Prepend", prepend=st.sampled_from(_WRITTEN)),
+        Precompiled=_of("Precompiled", precompiled_charsmap=st.just(_CHARSMAP)),
+        BertNormalizer=_of(
+            "BertNormalizer",
+            clean_text=_flag,
+            handle_chinese_chars=_flag,
+            strip_accents=st.sampled_from([None, True, False]),
+            lowercase=_flag,
+        ),
     ),
-    _of("Strip", strip_left=_flag, strip_right=_flag),
-    _of("Replace", pattern=_patterns, content=st.sampled_from(_WRITTEN)),
-    _of("Prepend", prepend=st.sampled_from(_WRITTEN)),
-    _of("Precompiled", precompiled_charsmap=st.just(_CHARSMAP)),
-    _of(
-        "BertNormalizer",
-        clean_text=_flag,
-        handle_chinese_chars=_flag,
-        strip_accents=st.sampled_from([None, True, False]),
-        lowercase=_flag,
+    "pre_tokenizer": _kinds(
+        *("Whitespace", "WhitespaceSplit", "BertPreTokenizer", "UnicodeScripts"),
+        ByteLevel=_byte_level,
+        Metaspace=_metaspace,
+        Split=_of("Split", pattern=_patterns, behavior=_BEHAVIORS, invert=_flag),
+        Digits=_of("Digits", individual_digits=_flag),
+        Punctuation=_of("Punctuation", behavior=_BEHAVIORS),
+        CharDelimiterSplit=_of("CharDelimiterSplit", delimiter=st.sampled_from(" -aé東")),
     ),
-)
-PRE_TOKENIZER = st.one_of(
-    *(
-        _of(kind)
-        for kind in ("Whitespace", "WhitespaceSplit", "BertPreTokenizer", "UnicodeScripts")
+    "decoder": _kinds(
+        *("ByteFallback", "Fuse"),
+        ByteLevel=_byte_level,
+        Metaspace=_metaspace,
+        Strip=_of(
+            "Strip", content=st.sampled_from(" ▁a"), start=st.integers(0, 2), stop=st.integers(0, 2)
+        ),
+        Replace=_of("Replace", pattern=_patterns, content=st.sampled_from(_WRITTEN)),
+        WordPiece=_of("WordPiece", prefix=st.sampled_from(["##", "##", "", "▁"]), cleanup=_flag),
+        BPEDecoder=_of("BPEDecoder", suffix=st.sampled_from(["</w>", "</w>", "", "a"])),
     ),
-    _byte_level,
-    _metaspace,
-    _of("Split", pattern=_patterns, behavior=_BEHAVIORS, invert=_flag),
-    _of("Digits", individual_digits=_flag),
-    _of("Punctuation", behavior=_BEHAVIORS),
-    _of("CharDelimiterSplit", delimiter=st.sampled_from(" -aé東")),
-)
-DECODER = st.one_of(
-    *(_of(kind) for kind in ("ByteFallback", "Fuse")),
-    _byte_level,
-    _metaspace,
-    _of("Strip", content=st.sampled_from(" ▁a"), start=st.integers(0, 2), stop=st.integers(0, 2)),
-    _of("Replace", pattern=_patterns, content=st.sampled_from(_WRITTEN)),
-    _of("WordPiece", prefix=st.sampled_from(["##", "##", "", "▁"]), cleanup=_flag),
-    _of("BPEDecoder", suffix=st.sampled_from(["</w>", "</w>", "", "a"])),
-)
+}
+NORMALIZER, PRE_TOKENIZER, DECODER = (st.one_of(*kinds.values()) for kinds in SINGLE.values())
 
 _BYTES_ALONE = {
     "type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False

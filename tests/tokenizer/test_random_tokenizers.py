@@ -20,17 +20,19 @@ from hypothesis import strategies as st
 
 from conformance.oracle.text import Reference, ReferenceEncoding
 from conformance.strategies import texts, token_ids, tokenizer_files
+from conformance.strategies.components import SINGLE
 from conformance.strategies.tokenizers import vocabulary_of
 from engine.errors import ModelFileError
 from engine.tokenizer import Tokenizer
 from engine.tokenizer.encoding import Encoding
 from tests.tokenizer.definitions import ours, scale
 
-#: Files in the CI profile, texts and sequences of ids for each: more than 3,000 of the 5,000 texts
-#: (see test_against_reference), and more than 300 chains once those that are refused are taken off.
-FILES, TEXTS, SEQUENCES = 330, 10, 5
+#: Files in the CI profile, of these for each component, texts and sequences of ids for each file: more
+#: than 3,000 of the 5,000 texts (see test_against_reference), and more than 300 chains once those that
+#: are refused are taken off.
+FILES, FILES_OF_EACH, TEXTS, SEQUENCES = 330, 2, 10, 5
 
-#: All of them are drawn in the CI profile.
+#: Chance may leave one out, so that files with each are asked for.
 COMPONENTS = {
     "model": "BPE Unigram WordPiece WordLevel",
     "normalizer": "None NFC NFD NFKC NFKD Lowercase Strip StripAccents Replace Prepend Precompiled "
@@ -137,6 +139,14 @@ def components(file: Mapping[str, Any]) -> Counter[str]:
     return found
 
 
+def files_with(stage: str, name: str) -> st.SearchStrategy[dict[str, Any]]:
+    """Files that have this component: put there where few would have it, else those that do."""
+    files = tokenizer_files()
+    if (component := SINGLE.get(stage, {}).get(name)) is not None:
+        return st.builds(lambda file, put: {**file, stage: put}, files, component)
+    return files.filter(lambda file: components(file)[f"{stage} {name}"] > 0)
+
+
 def both(tally: Tally, file: dict[str, Any]) -> tuple[Tokenizer, Reference] | None:
     """Return the file in our hands and in the library's, None where there is nothing to compare."""
     normalized = [t["content"] for t in file["added_tokens"] if t["normalized"]]
@@ -163,8 +173,6 @@ def test_any_file_encodes_and_decodes_as_in_the_reference() -> None:
     """What was counted is logged: `pytest --log-level INFO -o log_cli=true` shows it."""
     tally = Tally()
 
-    @settings(max_examples=scale(FILES), suppress_health_check=list(HealthCheck), database=None)
-    @given(tokenizer_files(), st.data())
     def compare(file: dict[str, Any], data: st.DataObject) -> None:
         found = both(tally, file)
         if found is None:
@@ -181,12 +189,19 @@ def test_any_file_encodes_and_decodes_as_in_the_reference() -> None:
         for each in data.draw(st.lists(ids, min_size=SEQUENCES, max_size=SEQUENCES), "ids"):
             compare_ids(tally, *found, each)
 
-    compare()
+    each = [(stage, name) for stage, names in COMPONENTS.items() for name in names.split()]
+    rest = FILES - FILES_OF_EACH * len(each)
+    for n, files in [
+        *((FILES_OF_EACH, files_with(stage, name)) for stage, name in each),
+        (rest, tokenizer_files()),
+    ]:
+        some = settings(
+            max_examples=scale(n), suppress_health_check=list(HealthCheck), database=None
+        )
+        some(given(files, st.data())(compare))()
     logging.getLogger(__name__).info("%s", tally)
     assert tally.files >= scale(300)
     assert tally.texts >= scale(3_000)
     assert tally.uncompared.total() < tally.files * 0.15, tally.uncompared
     assert tally.raised.total() < tally.texts * 0.2, tally.raised
-    for stage, names in COMPONENTS.items():
-        for name in names.split():
-            assert tally.components[f"{stage} {name}"], f"no {stage} {name} was drawn"
+    assert [kind for kind in each if not tally.components[" ".join(kind)]] == []
