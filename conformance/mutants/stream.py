@@ -115,8 +115,8 @@ STREAM: tuple[Mutant, ...] = (
         "spells an added token character by character where it leaves the byte alphabet",
         "tokenizers, ByteLevel",
         "tokenizer/alphabet.py",
-        "return bytes([_BYTE_OF[character] for character in token])",
-        'return b"".join(bytes([_BYTE_OF[c]]) if c in _BYTE_OF else c.encode() for c in token)',
+        'return codecs.charmap_encode(token, "strict", _BYTES)[0]',
+        'return b"".join(c.encode() if (byte := CHARACTERS.find(c)) < 0 else bytes([byte]) for c in token)',
         "tokenizer.decode tokenizer.stream",
     ),
     _fault(

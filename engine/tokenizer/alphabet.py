@@ -6,6 +6,7 @@ Source: Radford et al. 2019, the encoder published with GPT-2.
 
 from __future__ import annotations
 
+import codecs
 from functools import lru_cache
 
 
@@ -18,14 +19,15 @@ def _alphabet() -> str:
 
 CHARACTERS = _alphabet()
 SPACE = CHARACTERS[0x20]
-_BYTE_OF = {character: byte for byte, character in enumerate(CHARACTERS)}
+# The codecs of Python's own character maps read and write the alphabet.
+_BYTES = codecs.charmap_build(CHARACTERS)
 
 
 class SpellBytes:
     """A Rewrite that spells the UTF-8 bytes of a text in the byte alphabet."""
 
     def __call__(self, text: str) -> str:
-        return "".join([CHARACTERS[byte] for byte in text.encode()])
+        return codecs.charmap_decode(text.encode(), "strict", CHARACTERS)[0]
 
     def sources(self, text: str) -> list[int]:
         return [i for i, character in enumerate(text) for _ in character.encode()]
@@ -39,6 +41,6 @@ def bytes_of(token: str) -> bytes:
     token, so "<|a b|>" (a space is not in the alphabet) keeps all of its characters.
     """
     try:
-        return bytes([_BYTE_OF[character] for character in token])
-    except KeyError:
+        return codecs.charmap_encode(token, "strict", _BYTES)[0]
+    except UnicodeEncodeError:
         return token.encode()
