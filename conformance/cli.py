@@ -15,6 +15,7 @@ import typer
 from typer.core import TyperCommand
 
 from engine.cli import app
+from engine.cli.shared import Device, Dtype, Model
 from engine.command import atomically, check_writable, json_text, run
 from engine.errors import RequestError
 
@@ -156,6 +157,69 @@ def invariance(
         with atomically(html) as draft:
             write_page(matrix, draft)
     _deliver(matrix, json_file, print_matrix)
+
+
+@app.command()
+def bench(
+    model: Model,
+    against: Annotated[
+        str | None, typer.Option(help="Whom to time in turns with this engine: transformers.")
+    ] = None,
+    forms: Annotated[
+        str | None,
+        typer.Option(
+            help="Of this engine or transformers, separated by commas: eager, compiled, compiled+float16, "
+            "compiled+int8, transformers, transformers-compiled.",
+            show_default="eager and compiled",
+        ),
+    ] = None,
+    rounds: Annotated[int, typer.Option(help="In each of them every form has its turn.")] = 5,
+    stages: Annotated[
+        bool, typer.Option("--stages", help="Time and memory of each stage.")
+    ] = False,
+    growth: Annotated[
+        bool, typer.Option("--growth", help="Time against context, prompt and batch.")
+    ] = False,
+    svg: Annotated[Path | None, typer.Option(help="Draw the growth into this file.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    compare: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="OLD.json", help="Status 1 if a ratio fell since that run's document."
+        ),
+    ] = None,
+    threads: Annotated[
+        int | None, typer.Option(help="Of each process.", show_default="torch's choice")
+    ] = None,
+    device: Device = "cpu",
+    dtype: Dtype = "float32",
+) -> None:
+    """Say how fast a model runs, beside transformers and beside what the machine allows."""
+    _check_writable(svg)
+    if svg is not None and not growth:
+        raise RequestError("--svg draws the growth: add --growth")
+    from conformance.bench.plot import growth_svg
+    from conformance.bench.run import Wanted, run_bench
+    from conformance.bench.terminal import print_bench
+
+    wanted = Wanted(
+        model,
+        against=against,
+        forms=None if forms is None else [name.strip() for name in forms.split(",")],
+        dtype=dtype,
+        device=device,
+        threads=threads,
+        rounds=rounds,
+        stages=stages,
+        growth=growth,
+        compare=compare,
+    )
+    with _progress() as say:
+        found = run_bench(wanted, say)
+    if svg is not None and found.growth is not None:
+        with atomically(svg) as draft:
+            draft.write_text(growth_svg(found.growth), encoding="utf-8")
+    _deliver(found, Path("-") if as_json else None, print_bench)
 
 
 @golden.command()

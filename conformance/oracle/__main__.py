@@ -6,6 +6,8 @@
     answers MODEL IDS N OUT        float32 logits of IDS (eager, sdpa, and eager in
                                    chunks of 7) and N greedy tokens after them
     settings                       answers what becomes of logits, a line for a line of standard input
+    timing                         is timed: questions of `lockstep bench` on standard input
+    unpack GGUF OUT DTYPE          writes a .gguf file's model as a folder of safetensors
 
 Progress goes to standard error in lines that begin with `progress: `, an error in one with `error: `.
 """
@@ -25,6 +27,7 @@ import transformers
 from safetensors.torch import save_file
 
 from conformance import decision_cases
+from conformance.bench.worker import serve
 from conformance.cases import CASES, REAL_CASES, Case, RealCase
 from conformance.cases.answers import ANSWERS_CASES, AnswersCase
 from conformance.cases.beams import BEAMS_CASES, BeamsCase
@@ -36,6 +39,7 @@ from conformance.oracle.decisions import capture_decisions
 from conformance.oracle.model import load
 from conformance.oracle.settings import answers as answers_of_settings
 from conformance.oracle.text import capture_text_case, capture_tokens
+from conformance.oracle.timing import questions, unpack
 from conformance.text_cases import TEXT_CASES, TextCase
 from conformance.tokens import TOKENS_CASES, TokensCase
 from engine.errors import LockstepError
@@ -58,6 +62,10 @@ def main(arguments: list[str]) -> None:
         case ["settings"]:
             for line in answers_of_settings(sys.stdin):
                 print(line, flush=True)
+        case ["timing"]:
+            serve(questions)
+        case ["unpack", gguf, out, dtype]:
+            unpack(Path(gguf), Path(out), dtype)
         case _:
             raise LockstepError((__doc__ or "").strip())
 

@@ -73,6 +73,12 @@ def follows_length(config: Any) -> bool:
     return "dynamic" in kinds or "longrope" in kinds
 
 
+def cache_argument(model: Any) -> str:
+    """What this version of transformers calls the cache that a model is given."""
+    known = inspect.signature(type(model).forward).parameters
+    return "cache" if "cache" in known else "past_key_values"
+
+
 class Oracle(Candidate):
     """A loaded reference model, run as `variant` says."""
 
@@ -83,11 +89,7 @@ class Oracle(Candidate):
         self.variant = variant
         self.name = f"transformers ({variant.name})"
         self.lacks = () if variant.attention == "eager" else ("*.attn.scores", "*.attn.weights")
-        self._cache_name = (
-            "cache"
-            if "cache" in inspect.signature(type(model).forward).parameters
-            else "past_key_values"
-        )
+        self._cache_name = cache_argument(model)
 
     def begin(self, capacity: int) -> None:
         self.cache = DynamicCache()  # without a config it keeps what a window has left behind, too
