@@ -7,12 +7,13 @@ be younger than the reference's: a character assigned since Unicode 16 may be cl
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import accumulate
 
 import regex
 
-from engine.tokenizer.patterns.ascii import ascii_twin
 from engine.tokenizer.patterns.matches import find_spans
 from engine.tokenizer.patterns.oniguruma import FLAGS
+from engine.tokenizer.patterns.twin import twin_of
 from engine.tokenizer.split.step import Cut, Span
 
 # GPT-2's words: Radford et al. 2019, the encoder published with GPT-2.
@@ -66,6 +67,14 @@ def _merged_with_next(stretches: list[Stretch]) -> list[Span]:
     return spans[::-1]
 
 
+def _cut_like(pieces: list[str], text: str) -> list[str]:
+    """Return a text cut like another one, which differs in characters beyond ASCII alone."""
+    return [
+        piece if piece.isascii() else text[end - len(piece) : end]
+        for piece, end in zip(pieces, accumulate(map(len, pieces)), strict=True)
+    ]
+
+
 BEHAVIORS: dict[str, Callable[[list[Stretch]], list[Span]]] = {
     "Isolated": _isolated,
     "Removed": _removed,
@@ -85,7 +94,7 @@ class Split(Cut):
         # What `findall` gives is the answer only if the matches themselves are all that is kept.
         plain = not self._pattern.groups
         self._matches_are_pieces = behavior == "Isolated" and plain
-        self._ascii = ascii_twin(pattern) if self._matches_are_pieces else None
+        self._twin = twin_of(pattern) if self._matches_are_pieces else None
         self._matches_are_kept = behavior == "Removed" and invert and plain
 
     def spans(self, text: str) -> list[Span]:
@@ -93,10 +102,10 @@ class Split(Cut):
 
     def pieces(self, text: str) -> list[str]:
         if self._matches_are_pieces:
-            pattern = self._ascii if self._ascii and text.isascii() else self._pattern
-            found: list[str] = pattern.findall(text)
+            pattern, cast = (self._twin and self._twin.cast(text)) or (self._pattern, text)
+            found: list[str] = pattern.findall(cast)
             if sum(map(len, found)) == len(text) and all(found):
-                return found
+                return found if cast is text else _cut_like(found, text)
         elif self._matches_are_kept:
             found = self._pattern.findall(text)
             if all(found):
