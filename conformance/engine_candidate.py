@@ -40,7 +40,7 @@ class EngineCandidate(Candidate):
         self.engine = engine
         self.batch = batch  # equal rows that are fed side by side
         self.prefill = prefill
-        named = backend_named(backend, engine.spec)
+        named = backend_named(backend, engine.spec, device=engine.device, dtype=engine.dtype)
         self.backend = _SMALL_TILES if backend == "tiled" else named
         self.name = f"engine ({backend})"
         self.lacks = () if backend == "eager" else ("*.attn.scores", "*.attn.weights")

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from engine import rope, spec
-from engine.backends import Backend
+from engine.backends import Kernel
 from engine.cache import Group, LayerCache, packed
 from engine.layers import Linear, MergeHeads, RMSNorm, SplitHeads, empty, head_norm
 from engine.mask import View
@@ -33,7 +33,7 @@ class Step:
 class Attention(nn.Module):
     """What both kinds have in common: how scores are formed, and the probes of it, for a backend."""
 
-    def __init__(self, attn: spec.Attention, backend: Backend) -> None:
+    def __init__(self, attn: spec.Attention, backend: Kernel) -> None:
         super().__init__()
         self.rope, self.window = attn.rope, attn.window
         self.scale, self.softcap = attn.scale, attn.softcap
@@ -60,7 +60,7 @@ class GroupedQueryAttention(Attention):
     Source: Vaswani et al. 2017; heads that share keys and values, Ainslie et al. 2023.
     """
 
-    def __init__(self, dim: int, attn: spec.GroupedQueryAttention, backend: Backend) -> None:
+    def __init__(self, dim: int, attn: spec.GroupedQueryAttention, backend: Kernel) -> None:
         super().__init__(attn, backend)
         H, K, D = attn.n_heads, attn.n_kv_heads, attn.head_dim
         self.q = SplitHeads(dim, H, D, attn.qkv_bias)
@@ -87,7 +87,7 @@ class LatentAttention(Attention):
     Source: DeepSeek-AI 2024 (DeepSeek-V2), section 2.1.
     """
 
-    def __init__(self, dim: int, attn: spec.LatentAttention, backend: Backend) -> None:
+    def __init__(self, dim: int, attn: spec.LatentAttention, backend: Kernel) -> None:
         super().__init__(attn, backend)
         self.nope_dim, self.rope_dim, self.v_dim = attn.nope_dim, attn.rope_dim, attn.v_dim
         H, q_rank = attn.n_heads, attn.q_rank
@@ -120,7 +120,7 @@ class LatentAttention(Attention):
         return torch.cat((k_nope, k_turned), dim=-1), v
 
 
-def attention(dim: int, attn: spec.Attention, backend: Backend) -> Attention:
+def attention(dim: int, attn: spec.Attention, backend: Kernel) -> Attention:
     """The attention of that kind, its scores by `backend`."""
     match attn:
         case spec.GroupedQueryAttention():

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from engine import invariant, rope, spec
 from engine.arithmetic import Computing
 from engine.attention import Attention, Step, attention
-from engine.backends import Backend
+from engine.backends import Kernel
 from engine.cache import Cache, Group, LayerCache, Part, in_row
 from engine.layers import MLP, Embedding, Head, norm
 from engine.mask import PLAIN, Custom, View
@@ -41,7 +41,7 @@ class Block(nn.Module):
                                           after_attn
     """
 
-    def __init__(self, dim: int, layer: spec.LayerSpec, backend: Backend) -> None:
+    def __init__(self, dim: int, layer: spec.LayerSpec, backend: Kernel) -> None:
         super().__init__()
         self.pre_attn_norm = norm(dim, layer.pre_attn_norm)
         self.attn = attention(dim, layer.attn, backend)
@@ -73,7 +73,7 @@ class Decoder(nn.Module):
     def __init__(
         self,
         model: spec.ModelSpec,
-        backend: Backend,
+        backend: Kernel,
         device: torch.device | str = "cpu",
         custom: Custom = PLAIN,
     ) -> None:
@@ -87,7 +87,7 @@ class Decoder(nn.Module):
         self.windows = {layer.attn.window for layer in model.layers}
         self.rotations = rope.Rotations((layer.attn.rope for layer in model.layers), device)
 
-    def use(self, backend: Backend) -> None:
+    def use(self, backend: Kernel) -> None:
         """Attention by another kernel from now on, with the same weights."""
         for module in self.modules():
             if isinstance(module, Attention):

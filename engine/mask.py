@@ -7,8 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from torch import Tensor
+
+Made = TypeVar("Made")
 
 
 def visible(q_pos: Tensor, k_pos: Tensor, window: int | None) -> Tensor:
@@ -43,34 +46,48 @@ PLAIN = Custom()
 
 
 class View:
-    """What the queries at q_pos [B, T] see of the keys at k_pos [B, S], in layers of one window."""
+    """What the queries at q_pos [B, T] see of the keys at k_pos [B, S], in layers of one window.
+
+    Among the keys are the queries' own, and they come in the order of their positions, with none left
+    out between a sequence's first and last; slots without a token are behind them.
+    """
 
     def __init__(
         self, q_pos: Tensor, k_pos: Tensor, window: int | None, custom: Custom = PLAIN
     ) -> None:
         self.q_pos, self.k_pos, self.window = q_pos, k_pos, window
         self.custom = custom
-        self._visible: Tensor | None = None
-        self._bias: Tensor | None = None
+        self._made: dict[Callable[[View], Any], Any] = {}
+
+    def once(self, make: Callable[[View], Made]) -> Made:
+        """What `make` makes of the view, made once for all layers that share it."""
+        if make not in self._made:
+            self._made[make] = make(self)
+        made: Made = self._made[make]
+        return made
 
     @property
     def visible(self) -> Tensor:
-        """bool, to be broadcast to [B, H, T, S]; made once for all layers that share the view."""
-        if self._visible is None:
-            q, k = self._columns
-            seen = visible(q, k, self.window)
-            self._visible = seen if self.custom.mask is None else seen & self.custom.mask(q, k)
-        return self._visible
+        """bool, to be broadcast to [B, H, T, S]."""
+        return self.once(_visible)
 
     @property
     def bias(self) -> Tensor | None:
         """What is added to scores, float32 to be broadcast to [B, H, T, S], if anything is."""
-        if self._bias is None and self.custom.bias is not None:
-            self._bias = self.custom.bias(*self._columns).float()
-        return self._bias
+        return self.once(_bias)
 
     @property
-    def _columns(self) -> tuple[Tensor, Tensor]:
+    def whole(self) -> bool:
+        """Whether each query sees its own key and all before it, and no other key is there.
+
+        As many queries as keys are known to be those keys' own, whatever their positions.
+        """
+        T, S = self.q_pos.shape[1], self.k_pos.shape[1]
+        return T == S and (self.window is None or self.window >= T) and self.custom == PLAIN
+
+    @property
+    def columns(self) -> tuple[Tensor, Tensor]:
+        """The positions of queries [B, 1, T, 1] and of keys [B, 1, 1, S]."""
         return self.q_pos[:, None, :, None], self.k_pos[:, None, None, :]
 
     def part(self, queries: slice, keys: slice) -> View:
@@ -80,3 +97,13 @@ class View:
     def row(self, b: int) -> View:
         """The same for sequence b alone."""
         return View(self.q_pos[b, None], self.k_pos[b, None], self.window, self.custom)
+
+
+def _visible(view: View) -> Tensor:
+    q, k = view.columns
+    seen = visible(q, k, view.window)
+    return seen if view.custom.mask is None else seen & view.custom.mask(q, k)
+
+
+def _bias(view: View) -> Tensor | None:
+    return None if view.custom.bias is None else view.custom.bias(*view.columns).float()

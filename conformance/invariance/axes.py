@@ -27,7 +27,7 @@ AXES: Mapping[str, tuple[str, ...]] = {
         "deepseek-v3",
     ),
     "dtype": ("float32", "bfloat16"),
-    "backend": ("eager", "sdpa", "tiled"),
+    "backend": ("eager", "sdpa", "tiled", "flash", "flex"),
     "mode": ("ordinary", "batch_invariant"),
     "compiled": ("no", "yes"),
     "cache": ("contiguous", "ring", "paged", "int8"),
@@ -42,8 +42,8 @@ AXES: Mapping[str, tuple[str, ...]] = {
     "drafts": ("none", "right", "wrong"),
 }
 
-#: What takes seconds: compiling, for each shape of a forward pass.
-COSTLY = (("compiled", "yes"),)
+#: What takes seconds: compiling, for each shape or kind of a forward pass.
+COSTLY = (("compiled", "yes"), ("backend", "flex"))
 
 Pair = tuple[tuple[str, str], tuple[str, str]]
 
@@ -109,12 +109,14 @@ def _only(axis: str, *values: str) -> tuple[str, tuple[str, ...]]:
 
 _COMPILED = _only("compiled", "yes")
 _FEW_SHAPES = "each shape of a pass is compiled for seconds, so that compiled cells have few"
+_FLEX = _only("backend", "flex")
+_FEW_CALLS = "a call of flex takes hundredths of a second on a CPU, so that its cells have few"
 _PADDED = _only("packing", "padded batch")
 
 RULES: Sequence[Rule] = (
     Rule(
-        "sdpa has no softcap and no sinks",
-        _only("backend", "sdpa"),
+        "sdpa and flash have no softcap and no sinks",
+        _only("backend", "sdpa", "flash"),
         _only("model", "gemma2", "gpt-oss"),
     ),
     Rule(
@@ -153,6 +155,11 @@ RULES: Sequence[Rule] = (
     Rule(_FEW_SHAPES, _COMPILED, _but("pre-empted", "no")),
     Rule(_FEW_SHAPES, _COMPILED, _only("prefix", "partial")),
     Rule(_FEW_SHAPES, _COMPILED, _but("drafts", "none")),
+    Rule(_FEW_CALLS, _FLEX, _only("chunk", "1", "2")),
+    Rule(_FEW_CALLS, _FLEX, _only("batch", "beside seven")),
+    Rule(_FEW_CALLS, _FLEX, _only("n", "3")),
+    Rule(_FEW_CALLS, _FLEX, _only("pre-empted", "twice")),
+    Rule("flex has graphs of its own", _FLEX, _COMPILED),
     Rule(
         "who is alone has nobody to make room for",
         _only("batch", "alone"),

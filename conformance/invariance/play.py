@@ -31,7 +31,8 @@ from engine.generate.speculation import NO_DRAFTS, Drafter
 from engine.probe import Tap, attached
 
 #: The engine's kernels; that of tiles has small ones, so that short sequences fill several.
-KERNELS = {**BACKENDS, "tiled": Tiled(queries=4, keys=8)}
+KERNELS = {known.name: known.attend for known in BACKENDS.values()}
+KERNELS["tiled"] = Tiled(queries=4, keys=8)
 ROOMS = 16  # for all of a cell's requests at once
 CAPACITY = 48  # tokens of a sequence, at most
 DRAFTS = 3  # tokens that are drafted at once, at most

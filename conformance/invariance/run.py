@@ -20,7 +20,7 @@ from conformance.invariance.scripts import Scripts
 from conformance.invariance.verdict import Outcome, Verdict, judge
 from conformance.process import Say
 from engine import Engine
-from engine.backends import BACKENDS
+from engine.backends import eager
 from engine.cache.store import Int8Store, Store
 
 
@@ -58,7 +58,7 @@ class Bench:
             return Naive(
                 decoder, scripts, store, self.naive(model, dtype, "ordinary", int8).envelope
             )
-        decoder.use(BACKENDS["eager"])
+        decoder.use(eager.attend)
         return Naive(decoder, scripts, store)
 
 

@@ -1,40 +1,48 @@
 """Attention kernels behind one function: softmax(q kᵀ · scale, where visible) v.
 
-Every backend takes q [B, H, T, D], k [B, K, S, D], v [B, K, S, D'] and the view, which says what each
+Every kernel takes q [B, H, T, D], k [B, K, S, D], v [B, K, S, D'] and the view, which says what each
 query sees, and returns the context [B, H, T, D']. The last argument says how scores are formed and
-holds the probes, so that each operation ends in one where it is computed; a backend that never forms
+holds the probes, so that each operation ends in one where it is computed; a kernel that never forms
 scores and weights leaves those two alone.
 """
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Mapping
 
-from torch import Tensor
+import torch
 
-from engine.backends import eager, sdpa, tiled
-from engine.backends.scored import Scored
+from engine.backends import eager, flash, flex, sdpa, tiled
+from engine.backends.backend import Backend, Kernel
 from engine.errors import RequestError
-from engine.mask import PLAIN, Custom, View
+from engine.mask import PLAIN, Custom
 from engine.spec import ModelSpec
 
+__all__ = ["BACKENDS", "Backend", "Kernel", "backend", "check_invariant", "supports"]
 
-class Backend(Protocol):
-    def __call__(self, q: Tensor, k: Tensor, v: Tensor, view: View, attn: Scored) -> Tensor: ...
+_MASK = frozenset({"custom mask", "custom bias"})
+_SCORES = frozenset({"softcap", "sinks"})
 
-
-#: By name, from the slowest to the fastest.
-BACKENDS: dict[str, Backend] = {
-    "tiled": tiled.attend,
-    "eager": eager.attend,
-    "sdpa": sdpa.attend,
+BACKENDS: Mapping[str, Backend] = {
+    known.name: known
+    for known in (
+        Backend("eager", eager.attend),
+        Backend("tiled", tiled.attend),
+        Backend("sdpa", sdpa.attend, _SCORES),
+        Backend("flash", flash.attend, _SCORES | _MASK, flash.refusal),
+        Backend("flex", flex.attend, refusal=flex.refusal),
+    )
 }
 
-#: What a kernel cannot make part of the scores, of what `_needs` may name.
-LACKS: dict[str, tuple[str, ...]] = {"sdpa": sdpa.LACKS}
+#: Of which the first that can be used is chosen: the fastest first, see docs/measurements/backends.md.
+#: On a CPU torch's own choice, sdpa, is the kernel of flash, without the price of insisting on it.
+_FASTEST: Mapping[str, tuple[str, ...]] = {
+    "cpu": ("sdpa", "eager"),
+    "cuda": ("flash", "sdpa", "eager"),
+}
 
 
-def _needs(model: ModelSpec, custom: Custom) -> set[str]:
+def _needs(model: ModelSpec, custom: Custom) -> frozenset[str]:
     """What the scores of the model's layers take, besides scale, causal mask and window."""
     layers = [layer.attn for layer in model.layers]
     taken = {
@@ -43,28 +51,35 @@ def _needs(model: ModelSpec, custom: Custom) -> set[str]:
         "custom mask": custom.mask is not None,
         "custom bias": custom.bias is not None,
     }
-    return {name for name, is_taken in taken.items() if is_taken}
+    return frozenset(name for name, is_taken in taken.items() if is_taken)
 
 
 def supports(name: str, model: ModelSpec, custom: Custom = PLAIN) -> bool:
-    """Whether the kernel called `name` can form these scores."""
-    return _needs(model, custom).isdisjoint(LACKS.get(name, ()))
+    """Whether the kernel called `name` can form these scores, wherever it runs."""
+    return _needs(model, custom).isdisjoint(BACKENDS[name].lacks)
 
 
-def backend(name: str | None, model: ModelSpec, custom: Custom = PLAIN) -> Backend:
+def backend(
+    name: str | None,
+    model: ModelSpec,
+    custom: Custom = PLAIN,
+    device: torch.device | str = "cpu",
+    dtype: torch.dtype = torch.float32,
+) -> Kernel:
     """The kernel called `name`, by default the fastest that fits, or an error that lists what fits."""
-    fitting = [known for known in BACKENDS if supports(known, model, custom)]
-    if name is None:
-        name = fitting[-1]
-    if name not in BACKENDS:
+    if name is not None and name not in BACKENDS:
         raise RequestError(f"no attention backend {name!r}; there are {', '.join(BACKENDS)}")
-    if name not in fitting:
-        lacks = " and no ".join(LACKS[name])
-        raise RequestError(
-            f"the attention backend {name} has no {lacks}, which is needed here; "
-            f"use {', '.join(fitting)}"
-        )
-    return BACKENDS[name]
+    needed, device = _needs(model, custom), torch.device(device)
+    reasons = {
+        known.name: known.reason_against(needed, model, device, dtype)
+        for known in BACKENDS.values()
+    }
+    if name is None:
+        name = next(known for known in _FASTEST[device.type] if reasons[known] is None)
+    elif reason := reasons[name]:
+        fitting = [known for known, against in reasons.items() if against is None]
+        raise RequestError(f"the attention backend {name} {reason}; use {', '.join(fitting)}")
+    return BACKENDS[name].attend
 
 
 def check_invariant(name: str | None) -> None:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from engine.backends import BACKENDS, Backend, backend, eager, sdpa
+from engine.backends import BACKENDS, Kernel, backend, eager, sdpa
 from engine.backends.tiled import Tiled
 from engine.errors import RequestError
 from engine.families import read_spec
@@ -85,7 +85,7 @@ def plain(q: Tensor, k: Tensor, v: Tensor, view: View, attn: Scores) -> Tensor:
 
 
 def agrees(
-    kernel: Backend, shape: tuple[int, ...], window: int | None, seed: int, attn: Scores
+    kernel: Kernel, shape: tuple[int, ...], window: int | None, seed: int, attn: Scores
 ) -> bool:
     """Whether the kernel gives what the twin gives, on random q, k and v of these sizes."""
     batch, kv_heads, group, new, old, dim, width = shape
@@ -115,7 +115,10 @@ SEEDS = st.integers(0, 10**6)
 
 #: With tiles that even a few tokens fill.
 SMALL_TILES = Tiled(queries=2, keys=3)
-KERNELS: dict[str, Backend] = {**BACKENDS, "small tiles": SMALL_TILES}
+KERNELS: dict[str, Kernel] = {name: known.attend for name, known in BACKENDS.items()}
+KERNELS["small tiles"] = SMALL_TILES
+#: It is compiled anew for each size of heads; test_backends has it on models.
+del KERNELS["flex"]
 
 
 @pytest.mark.parametrize("name", list(KERNELS))
@@ -151,7 +154,7 @@ def test_softcaps_and_sinks_equal_the_plain_twin(
 
 
 def test_an_unknown_backend_is_refused_with_the_list_of_those_there_are() -> None:
-    with pytest.raises(RequestError, match=r"'flashy'.*tiled, eager, sdpa"):
+    with pytest.raises(RequestError, match=r"'flashy'.*eager, tiled, sdpa, flash, flex"):
         backend("flashy", ZOO["plain"])
 
 
@@ -163,8 +166,10 @@ def test_a_kernel_that_cannot_form_the_scores_is_neither_chosen_nor_taken(
     spec = model(LAYER, replace(LAYER, attn=replace(ATTENTION, **change)))
     assert backend(None, spec) is eager.attend
     assert backend(None, model(LAYER)) is sdpa.attend
-    with pytest.raises(RequestError, match=r"sdpa has no softcap and no sinks.*use tiled, eager"):
-        backend("sdpa", spec)
+    for name in ("sdpa", "flash"):
+        sentence = rf"{name} has no {next(iter(change))}, which.*; use eager, tiled, flex$"
+        with pytest.raises(RequestError, match=sentence):
+            backend(name, spec)
 
 
 def test_scores_of_2048_tokens_and_32_heads_take_256_mib_in_float16() -> None:
