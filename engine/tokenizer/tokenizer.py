@@ -62,8 +62,9 @@ class Tokenizer:
             token.id: self.normalizer(token.content) for token in tokens if token.normalized
         }
         self._hidden = {token.content for token in tokens if token.special}
+        largest_id = max(self._tokens, default=0)
         self._decoders = [
-            IdDecoder(partial(self._spelled, skip_special_tokens=skip), self.decoder)
+            IdDecoder(partial(self._spelled, skip_special_tokens=skip), self.decoder, largest_id)
             for skip in (False, True)
         ]
         self._word_ids = WordCache(self._ids_of_word)

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from engine.errors import ModelFileError
+from engine.errors import ModelFileError, RequestError
+from engine.tokenizer.decode.ids import IdDecoder
 from engine.tokenizer.formats.decoders import read_decoder
-from tests.tokenizer.definitions import BYTE_LEVEL
+from tests.tokenizer.definitions import BYTE_LEVEL, added, definition, ours
 from tests.tokenizer.plain_decoders import text_of
 
 SPACES = {"type": "Replace", "pattern": {"String": "▁"}, "content": " "}
@@ -214,3 +215,22 @@ def test_a_stream_takes_time_in_proportion(decoder: Any, token: str) -> None:
         return best
 
     assert seconds(4000) / seconds(1000) < 8
+
+
+@pytest.mark.parametrize("wrong", [-1, True, 1.0, "1", None])
+def test_what_is_no_id_is_refused_though_the_list_of_tokens_has_it_as_an_index(wrong: Any) -> None:
+    tokenizer = ours(definition())
+    assert tokenizer.decode([97, 98, 255]) == tokenizer.decode((97, 98, 255))
+    with pytest.raises(RequestError, match=f"^{wrong!r} is no token id"):
+        tokenizer.decode([97, wrong, 98])
+
+
+def test_ids_may_be_as_far_apart_as_the_file_likes() -> None:
+    far = IdDecoder.LIMIT * 1000
+    file = definition(added_tokens=[added("<far>", far), added("<near>", 300, special=True)])
+    tokenizer = ours(file)
+    for _ in range(2):  # what the first one worked out serves the second
+        assert tokenizer.decode([65, far, 65, 300, 299, far + 1]) == "A<far>A<near>"
+        assert tokenizer.decode([65, far, 300, 66], skip_special_tokens=True) == "A<far>B"
+        assert tokenizer.decode([far]) == "<far>"
+        assert tokenizer.decode([far + 1]) == tokenizer.decode([]) == ""
