@@ -67,9 +67,13 @@ class Asking:
     ids: Sequence[int]
     say: Say
 
-    def everyone(self, question: str, **details: Any) -> dict[str, Any]:
-        """What each form answers."""
-        return {form.name: self.workers[form.name].ask(question, **details) for form in self.forms}
+    def everyone(self, warming: bool, question: str, **details: Any) -> dict[str, Any]:
+        """What each form answers; only compiled ones have to warm up to a new size."""
+        return {
+            form.name: self.workers[form.name].ask(question, **details)
+            for form in self.forms
+            if form.is_compiled or not warming
+        }
 
 
 #: Seconds of the rounds by form and size.
@@ -83,18 +87,21 @@ def grow(
     lengths = sorted({min(length, context - STEPS - 1) for length in sizes.lengths})
     steps, prefills, batches = Times(), Times(), Times()
     limits = []
-    for i in range(rounds):
+    for i in range(rounds + 1):
         limits.append(Limits(**asking.machine.ask("limits")))
+        warming, turn = i == 0, "warming up" if i == 0 else f"round {i} of {rounds}"
         for length in lengths:
-            asking.say(f"growth, round {i + 1} of {rounds}: {length} tokens")
-            answers = asking.everyone("growth", prompt=cut(asking.ids, length), n=STEPS)
-            for form, said in answers.items():
+            asking.say(f"growth, {turn}: {length} tokens")
+            prompt = cut(asking.ids, length)
+            answers = asking.everyone(warming, "growth", prompt=prompt, n=STEPS)
+            for form, said in ({} if warming else answers).items():
                 prefills.setdefault((form, length), []).append(said["first"])
                 steps.setdefault((form, length), []).append(median(said["steps"]))
         for batch in sizes.together:
-            asking.say(f"growth, round {i + 1} of {rounds}: {batch} answers at once")
+            asking.say(f"growth, {turn}: {batch} answers at once")
             prompts = [cut(asking.ids, PROMPT, 5 * at) for at in range(batch)]
-            for form, said in asking.everyone("decode", prompts=prompts, n=STEPS).items():
+            answers = asking.everyone(warming, "decode", prompts=prompts, n=STEPS)
+            for form, said in ({} if warming else answers).items():
                 batches.setdefault((form, batch), []).append(said["seconds"] / STEPS)
     return _drawn_together(asking.forms, works, best_of(limits), steps, prefills, batches)
 

@@ -92,4 +92,4 @@ def ticks(most: float) -> list[float]:
     rough = most / 5
     unit = 10 ** math.floor(math.log10(rough))
     step = next(unit * factor for factor in (1, 2, 5, 10) if unit * factor >= rough)
-    return [step * i for i in range(int(most / step) + 1)]
+    return [step * i for i in range(int(most / step + 1e-9) + 1)]

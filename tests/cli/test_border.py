@@ -125,7 +125,7 @@ def test_exceptions_become_a_status(
 
 
 COMMANDS = (
-    "fetch generate chat tokenize detokenize logits trace memory check golden mutants invariance"
+    "fetch generate chat tokenize detokenize logits trace memory check golden mutants invariance bench"
 )
 
 
