@@ -86,8 +86,10 @@ class Experts(Computing, Probe):
         self.down_bias = empty(E, dim) if moe.bias else None
 
     def forward(self, x: Tensor, ids: Tensor, weights: Tensor) -> Tensor:  # type: ignore[override]
-        k = ids.shape[-1]
         rows = x.flatten(0, 1)  # [B * T, dim]
+        if torch.compiler.is_compiling():
+            return self._each_choice(rows, ids, weights).to(x.dtype).view_as(x)
+        k = ids.shape[-1]
         total = torch.zeros_like(rows, dtype=torch.float32)
         # Each expert multiplies all of its tokens at once: choices [B * T * k] in the order of experts.
         chosen, order = ids.flatten().sort(stable=True)
@@ -97,6 +99,24 @@ class Experts(Computing, Probe):
             result = self._expert(expert, rows[token]) * weights.flatten()[mine, None]
             total.index_add_(0, token, result.float())
         return total.to(x.dtype).view_as(x)
+
+    def _each_choice(self, x: Tensor, ids: Tensor, weights: Tensor) -> Tensor:
+        """The same for rows [n, dim] without a look at what was chosen: what a graph can hold.
+
+        The maps are sums of products, of which no more than the chosen experts' weights is read.
+        """
+        n, k = ids.flatten(0, 1).shape
+        e = ids.flatten()  # [n * k]
+
+        def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+            done = (weight[e].float() * x.float()[:, None]).sum(-1).to(x.dtype)  # [n * k, out]
+            return done if bias is None else done + bias[e]
+
+        x = x.repeat_interleave(k, 0)
+        gate, up = linear(x, self.gate, self.gate_bias), linear(x, self.up, self.up_bias)
+        product = gated(gate, up, self.activation, self.arithmetic)
+        result = linear(product, self.down, self.down_bias) * weights.view(-1, 1)
+        return result.float().view(n, k, -1).sum(1)
 
     def _expert(self, e: int, x: Tensor) -> Tensor:
         """Expert e's result on rows [n, dim]."""

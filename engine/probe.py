@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Protocol
+from weakref import WeakKeyDictionary
 
 from torch import Tensor, nn
 
@@ -30,9 +31,15 @@ def probes(module: nn.Module, prefix: str = "") -> dict[str, Probe]:
     return {n: m for n, m in module.named_modules(prefix=prefix) if isinstance(m, Probe)}
 
 
+#: The probes below a module, looked for once: a step asks whether any of them is watched.
+_BELOW: WeakKeyDictionary[nn.Module, list[Probe]] = WeakKeyDictionary()
+
+
 def watched(module: nn.Module) -> bool:
     """Whether anything is attached to a probe below `module`."""
-    return any(probe._forward_hooks for probe in probes(module).values())
+    if module not in _BELOW:
+        _BELOW[module] = list(probes(module).values())
+    return any(probe._forward_hooks for probe in _BELOW[module])
 
 
 class Tap(Protocol):

@@ -4,7 +4,7 @@ A cache gives each sequence a room. Kinds differ in where a token lies (`Layout`
 in a row that is a ring where a layer has a window, in blocks of one pool.
 """
 
-from engine.cache.cache import Cache, Group, LayerCache, cache_bytes, in_row, packed
+from engine.cache.cache import Cache, Group, LayerCache, bucket, cache_bytes, in_row, packed
 from engine.cache.contiguous import ContiguousCache, RingCache
 from engine.cache.kinds import CACHES, check_cache, make_cache, store_named
 from engine.cache.paged import BLOCK_SIZE, PagedCache
@@ -22,6 +22,7 @@ __all__ = [
     "Part",
     "RingCache",
     "Room",
+    "bucket",
     "cache_bytes",
     "check_cache",
     "common",

@@ -8,17 +8,17 @@ import torch
 
 from engine.cache.cache import Layout
 from engine.cache.room import Room
-from engine.cache.store import Place, Scattered
+from engine.cache.store import Scattered
 
 
 class Blocks(Layout):
     """One bank of `n` blocks of `size` slots: the token at position p is in its room's block p // size."""
 
     def __init__(self, n: int, size: int, device: torch.device) -> None:
-        super().__init__(1, n * size)
-        self.size, self.device = size, device
+        super().__init__(1, n * size, device)
+        self.size = size
 
-    def place(self, rooms: Sequence[Room], first: Sequence[int], n: int) -> Place:
+    def scattered(self, rooms: Sequence[Room], first: Sequence[int], n: int) -> Scattered:
         longest = max(len(room.blocks) for room in rooms)
         table = torch.tensor([r.blocks + [0] * (longest - len(r.blocks)) for r in rooms])
         # Behind a room's last token that token stands in: other slots may never have been written.

@@ -17,11 +17,13 @@ import torch
 from torch import Tensor, nn
 
 from engine.cache.room import Part, Room
-from engine.cache.store import Place, Store, StoreKind
+from engine.cache.store import Place, Scattered, Store, StoreKind
 from engine.errors import RequestError
 from engine.memory import free_bytes, mebibytes
 from engine.probe import Probe
 from engine.spec import ModelSpec
+
+BUCKET = 256  # keys, at least, of a pass that is compiled
 
 
 @dataclass(frozen=True)
@@ -70,19 +72,39 @@ def in_row(values: Sequence[Tensor]) -> Tensor:
 class Layout(ABC):
     """Where the tokens of layers of one window lie."""
 
-    def __init__(self, banks: int, slots: int) -> None:
-        self.banks, self.slots = banks, slots
+    def __init__(self, banks: int, slots: int, device: torch.device) -> None:
+        self.banks, self.slots, self.device = banks, slots, device
 
     def first(self, room: Room) -> int:
         """The lowest position that is still held."""
         return 0
 
     @abstractmethod
-    def place(self, rooms: Sequence[Room], first: Sequence[int], n: int) -> Place:
+    def scattered(self, rooms: Sequence[Room], first: Sequence[int], n: int) -> Scattered:
         """The slots of `n` positions of each room, from its `first` on.
 
         What would lie behind a room's last token may be any slot that holds a finite number.
         """
+
+    def place(self, rooms: Sequence[Room], first: Sequence[int], n: int) -> Place:
+        """The same as a run, where it is one."""
+        return self.scattered(rooms, first, n)
+
+    def bucket(self, rooms: Sequence[Room]) -> tuple[Place, Tensor]:
+        """All that the rooms hold and some more, so that there are few shapes; the positions [B, S].
+
+        S is `bucket` of the longest; what is more has position -1.
+        """
+        S = min(bucket(max(room.length for room in rooms)), self.slots)
+        positions = torch.arange(S).expand(len(rooms), S)
+        held = positions < torch.tensor([room.length for room in rooms])[:, None]
+        place = self.scattered(rooms, [0] * len(rooms), S)
+        return place, positions.where(held, -1).to(self.device)
+
+
+def bucket(n: int) -> int:
+    """The smallest of 256, 512, 1024 … that is not below n: the sizes that compiled passes have."""
+    return max(BUCKET, 1 << (n - 1).bit_length())
 
 
 class LayerCache(nn.Module):
@@ -253,18 +275,52 @@ class Cache(nn.Module, ABC):
         alike = list(_alike(parts))
         groups, start = [], 0
         for n, rooms in alike:
-            groups.append(self._group(rooms, n, None if len(alike) == 1 else start, read_as))
+            for room in rooms:
+                room.length += n
+            reaches = {w: self._reach(layout, rooms, n) for w, layout in self.layouts.items()}
+            groups.append(
+                self._group(rooms, n, reaches, None if len(alike) == 1 else start, read_as)
+            )
             start += n * len(rooms)
+        self._extended(parts, read_as)
         return tuple(groups)
 
+    def extend_bucket(
+        self, parts: Sequence[Part], rows: int, read_as: int | None = None
+    ) -> tuple[Group]:
+        """As `extend`, for parts of one token each, in tensors of few different shapes.
+
+        There are `rows` rows: the last sequence stands in for those that are missing, so that it is
+        computed, and written to its place, more than once. Keys are those of `Layout.bucket`.
+        """
+        self.reserve(parts)
+        for part in parts:
+            part.room.length += 1
+        rooms = [part.room for part in parts]
+        rooms += rooms[-1:] * (rows - len(rooms))
+        last = [room.length - 1 for room in rooms]
+        reaches = {
+            w: Reach(layout.scattered(rooms, last, 1), *layout.bucket(rooms))
+            for w, layout in self.layouts.items()
+        }
+        group = self._group(rooms, 1, reaches, None, read_as)
+        self._extended(parts, read_as)
+        return (group,)
+
+    def _extended(self, parts: Sequence[Part], read_as: int | None) -> None:
+        """Is told of the tokens that have just been given their slots."""
+
     def _group(
-        self, rooms: Sequence[Room], n: int, start: int | None, read_as: int | None
+        self,
+        rooms: Sequence[Room],
+        n: int,
+        reaches: Mapping[int | None, Reach],
+        start: int | None,
+        read_as: int | None,
     ) -> Group:
-        for room in rooms:
-            room.length += n
+        """For rooms whose last `n` tokens are the new ones."""
         q_pos = self._positions([room.length - n for room in rooms], n)
         floor = self._column([read_as or room.read_as or room.length for room in rooms])
-        reaches = {w: self._reach(layout, rooms, n) for w, layout in self.layouts.items()}
         return Group(q_pos, torch.maximum(floor, q_pos + 1), reaches, start)
 
     def _reach(self, layout: Layout, rooms: Sequence[Room], n: int) -> Reach:

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
+from torch import Tensor
 
-from engine.cache.cache import Cache, Layout
+from engine.cache.cache import Cache, Layout, bucket
 from engine.cache.room import Part, Room
 from engine.cache.store import Place, Run, Scattered, Store, StoreKind
 from engine.errors import CacheFullError, RequestError
@@ -23,10 +24,6 @@ class Rows(Layout):
     A row with a slot for every position never wraps around; a shorter one is a ring.
     """
 
-    def __init__(self, banks: int, slots: int, device: torch.device) -> None:
-        super().__init__(banks, slots)
-        self.device = device
-
     def first(self, room: Room) -> int:
         return max(0, room.length - self.slots)
 
@@ -35,11 +32,26 @@ class Rows(Layout):
         neighbours = all(room.row == row + b for b, room in enumerate(rooms))
         if neighbours and len(set(first)) == 1 and start + n <= self.slots:
             return Run(slice(row, row + len(rooms)), slice(start, start + n))
+        return self.scattered(rooms, first, n)
+
+    def scattered(self, rooms: Sequence[Room], first: Sequence[int], n: int) -> Scattered:
         last = torch.tensor([room.length - 1 for room in rooms])[:, None]
         positions = torch.tensor(first)[:, None] + torch.arange(n)
         slots = torch.minimum(positions, last) % self.slots
         banks = torch.tensor([room.row for room in rooms])
         return Scattered(banks.to(self.device), slots.to(self.device))
+
+    def bucket(self, rooms: Sequence[Room]) -> tuple[Place, Tensor]:
+        """In the order of slots: those of a ring that has wrapped around are a run like any other."""
+        S = min(bucket(max(room.length for room in rooms)), self.slots)
+        rows, slots = [room.row for room in rooms], torch.arange(S)
+        newest = torch.tensor([room.length - 1 for room in rooms])[:, None]
+        positions = (newest - (newest - slots) % self.slots).clamp(min=-1).to(self.device)
+        if rows == list(range(len(rows))):
+            return Run(slice(0, len(rows)), slice(0, S)), positions
+        banks = torch.tensor(rows)
+        place = Scattered(banks.to(self.device), slots.expand(len(rows), S).to(self.device))
+        return place, positions
 
 
 class ContiguousCache(Cache):

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import torch
 
 from engine.cache.blocks import Blocks, Pool
-from engine.cache.cache import Cache, Group
+from engine.cache.cache import Cache
 from engine.cache.prefixes import Node, Prefixes
 from engine.cache.room import Part, Room
 from engine.cache.store import Store, StoreKind
@@ -252,8 +252,7 @@ class PagedCache(Cache):
     def _parent(self, story: Story) -> Node:
         return story.path[-1] if story.path else self.prefixes.roots[story.regimes]
 
-    def extend(self, parts: Sequence[Part], read_as: int | None = None) -> tuple[Group, ...]:
-        groups = super().extend(parts, read_as)
+    def _extended(self, parts: Sequence[Part], read_as: int | None) -> None:
         for part in parts:
             if (story := self._stories.get(part.room)) is None:
                 continue
@@ -264,7 +263,6 @@ class PagedCache(Cache):
             # Keys of two kinds in one room belong to no tree.
             if not story.regimes == first == last:
                 del self._stories[part.room]
-        return groups
 
     def _regimes(self, length: int) -> Regimes:
         return tuple(regime(rope, length) for rope in self._ropes)

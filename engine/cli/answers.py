@@ -14,6 +14,7 @@ from engine.cli.shared import (
     BatchInvariant,
     CacheDtype,
     CacheKind,
+    Compiled,
     Device,
     Dtype,
     Model,
@@ -53,6 +54,7 @@ def generate(
     cache: CacheKind = "ring",
     cache_dtype: CacheDtype = None,
     batch_invariant: BatchInvariant = False,
+    compiled: Compiled = False,
     prompt_lookup: Annotated[
         bool,
         typer.Option(
@@ -83,6 +85,7 @@ def generate(
         cache=cache,
         cache_dtype=cache_dtype,
         batch_invariant=batch_invariant,
+        compiled=compiled,
         speculation=speculation,
     )
     asked: str | list[int] = text
@@ -106,6 +109,7 @@ def chat(
     system: Annotated[str | None, typer.Option(help="The system message.")] = None,
     device: Device = "cpu",
     dtype: Dtype = "float32",
+    compiled: Compiled = False,
 ) -> None:
     """Talk to a model. /reset forgets the conversation; /exit or Ctrl-D ends it."""
     from rich.console import Console
@@ -113,7 +117,7 @@ def chat(
     params = sampling_params(choosing)
     from engine import Engine
 
-    engine = Engine.load(model, device=device, dtype=dtype, progress=True)
+    engine = Engine.load(model, device=device, dtype=dtype, progress=True, compiled=compiled)
     console = Console(stderr=True)
     start = [] if system is None else [{"role": "system", "content": unicode(system)}]
     history = list(start)

@@ -28,6 +28,13 @@ CacheDtype = Annotated[
 BatchInvariant = Annotated[
     bool, typer.Option("--batch-invariant", help="The same bits, however tokens are cut and kept.")
 ]
+Compiled = Annotated[
+    bool,
+    typer.Option(
+        "--compiled",
+        help="Decode by compiled graphs: several times as fast, after a wait when a shape is new.",
+    ),
+]
 
 
 def parse_ids(text: str) -> list[int]:

@@ -12,6 +12,7 @@ from engine.cli.shared import (
     BatchInvariant,
     CacheDtype,
     CacheKind,
+    Compiled,
     Device,
     Dtype,
     Model,
@@ -43,6 +44,7 @@ def logits(
     cache: CacheKind = "ring",
     cache_dtype: CacheDtype = None,
     batch_invariant: BatchInvariant = False,
+    compiled: Compiled = False,
 ) -> None:
     """Write the logits of every position: tensors "ids" [T] and "logits" [T, V], float32."""
     given = _text_or_ids(text, ids)
@@ -60,6 +62,7 @@ def logits(
         cache=cache,
         cache_dtype=cache_dtype,
         batch_invariant=batch_invariant,
+        compiled=compiled,
     )
     wanted = engine.tokenizer.encode(given) if isinstance(given, str) else given
     result = engine.logits(wanted, chunk=chunk)

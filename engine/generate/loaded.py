@@ -16,6 +16,7 @@ from torch import Tensor
 from engine.backends import backend as backend_named
 from engine.backends import check_invariant
 from engine.cache import Cache, PagedCache, Part, check_cache, make_cache, store_named
+from engine.compiled import CompiledDecoder, check_compiled, fitting
 from engine.custom import check_custom
 from engine.decoder import Decoder
 from engine.device import DTYPES, check_device, check_dtype
@@ -74,6 +75,7 @@ class LoadedModel:
         cache_tokens: int | None = None,
         cache_dtype: str | None = None,
         batch_invariant: bool = False,
+        compiled: bool = False,
         custom: Custom = PLAIN,
         speculation: Speculation | None = None,
     ) -> Self:
@@ -85,8 +87,9 @@ class LoadedModel:
         tokens of all requests together, and remembers the beginnings of prompts from call to call.
         `cache_dtype` "int8" keeps whole numbers, in about a quarter of float32's memory, not exactly.
         `batch_invariant`: each request's numbers have the same bits whatever is computed beside it and
-        however it is cut and cached, at a price (see `engine.invariant`). `custom` is an attention of
-        the user's own. `speculation` (a PromptLookup or a DraftModel) has tokens drafted that are then
+        however it is cut and cached, at a price (see `engine.invariant`). `compiled`: decoding steps are
+        graphs, which take up to a minute to make when their shape first comes, and are kept on disk (see
+        `engine.compiled`). `custom` is an attention of the user's own. `speculation` (a PromptLookup or a DraftModel) has tokens drafted that are then
         read together: each is chosen from the model's own logits, as without drafts, and they come sooner
         where the drafts are good. A beam search does without.
         Raises LockstepError with one sentence when a file, a key or the request is at fault.
@@ -97,8 +100,14 @@ class LoadedModel:
         store_named(cache_dtype)
         checkpoint = open_checkpoint(resolve(model, progress))
         check_custom(custom, checkpoint.spec, torch.device(device))
-        kernel = backend_named(backend, checkpoint.spec, custom)
-        decoder = Decoder(checkpoint.spec, kernel, device, custom).eval()
+        kernel = backend_named(backend, checkpoint.spec, custom, device, DTYPES[dtype])
+        decoder: Decoder
+        if compiled:
+            check_compiled(batch_invariant)
+            decoder = CompiledDecoder(checkpoint.spec, kernel, device, custom, progress)
+        else:
+            decoder = Decoder(checkpoint.spec, kernel, device, custom)
+        decoder.eval()
         if batch_invariant:
             check_invariant(backend)
             decoder.use_invariant()
@@ -138,6 +147,8 @@ class LoadedModel:
 
         A forward pass may have up to `longest_pass` tokens of a sequence, by default all of them.
         """
+        if isinstance(self.decoder, CompiledDecoder):
+            capacity, batch = fitting(capacity, batch)
         return make_cache(
             self.cache,
             self.spec,

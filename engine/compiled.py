@@ -1,0 +1,143 @@
+"""Decoding compiled: one token of each of several sequences as one graph of a fixed shape.
+
+The graph is `Decoder.run` itself. What makes it fast on a CPU is that a map with weights of few rows is
+written as a sum of products: the compiler then writes one loop over the weights, row by row as they lie
+in memory, for all maps that read the same input, and whole layers become one function. Nothing is packed
+or copied, so that weights stay mapped to their file. A step takes about as long as reading the weights.
+
+A graph is compiled when its shape first comes, for a number of rows and a number of keys out of a few
+(`ROWS`, `Layout.bucket`), and kept on disk for later starts. Passes of several tokens run as they do
+without it, as do all passes while a probe is watched: graphs have no probes.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch._inductor.cpp_builder import get_cpp_compiler
+from torch._inductor.exc import InvalidCxxCompiler
+
+from engine.arithmetic import Arithmetic, Computing
+from engine.attention import Step
+from engine.backends import Kernel, eager, sdpa, supports
+from engine.backends.scored import Scored
+from engine.cache import Cache, Part, bucket
+from engine.decoder import Block, Decoder
+from engine.errors import RequestError
+from engine.mask import PLAIN, Custom, View
+from engine.models import cache_dir
+from engine.probe import watched
+from engine.progress import busy
+from engine.spec import ModelSpec
+
+#: Numbers of sequences that graphs are made for: a step is computed in the next larger one.
+ROWS = (1, 2, 4, 8, 16, 32)
+FEW = 8  # rows of which sums of products are faster than a matrix product
+GRAPHS = 256  # of all models and shapes in a process
+
+
+class SumsOfFewRows(Arithmetic):
+    """In a graph, maps of few rows as sums of products, in float32 whatever the dtype of the weights."""
+
+    def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        rows = x.reshape(-1, x.shape[-1])
+        if len(rows) > FEW or not torch.compiler.is_compiling():
+            return F.linear(x, weight, bias)
+        # Outermost are the rows of the weights, so that each is read once for all of x.
+        products = weight.float()[:, None] * rows.float()  # [out, rows, in]
+        done = products.sum(-1).T.to(x.dtype)
+        return (done if bias is None else done + bias).view(*x.shape[:-1], len(weight))
+
+
+SUMS_OF_FEW_ROWS = SumsOfFewRows()
+
+
+class InGraphs:
+    """The kernel `otherwise`, but in a graph one that is told by positions alone what a query sees."""
+
+    def __init__(self, in_graphs: Kernel, otherwise: Kernel) -> None:
+        self.in_graphs, self.otherwise = in_graphs, otherwise
+
+    def __call__(self, q: Tensor, k: Tensor, v: Tensor, view: View, attn: Scored) -> Tensor:
+        kernel = self.in_graphs if torch.compiler.is_compiling() else self.otherwise
+        return kernel(q, k, v, view, attn)
+
+
+class CompiledDecoder(Decoder):
+    """A decoder whose passes of one token of each sequence are compiled."""
+
+    def __init__(
+        self,
+        model: ModelSpec,
+        backend: Kernel,
+        device: torch.device | str = "cpu",
+        custom: Custom = PLAIN,
+        progress: bool = False,
+    ) -> None:
+        in_graphs = sdpa.attend if supports("sdpa", model, custom) else eager.attend
+        super().__init__(model, InGraphs(in_graphs, backend), device, custom)
+        for module in self.modules():
+            if isinstance(module, Computing):
+                module.arithmetic = SUMS_OF_FEW_ROWS
+        self.progress = progress
+        self._graph = torch.compile(self.run, fullgraph=True, dynamic=False)
+        self._seen: set[tuple[int, ...]] = set()
+
+    def use(self, backend: Kernel) -> None:
+        """Attention by another kernel from now on, but for graphs."""
+        attend = cast("InGraphs", cast("Block", self.layers[0]).attn.attend)
+        super().use(InGraphs(attend.in_graphs, backend))
+
+    def forward(
+        self,
+        ids: Tensor,
+        cache: Cache,
+        parts: Sequence[Part] | None = None,
+        last: int | Sequence[int] | None = None,
+        read_as: int | None = None,
+    ) -> Tensor:
+        parts = parts or cache.rows(ids.shape)
+        alike = all(part.n == 1 for part in parts) and len(parts) <= ROWS[-1]
+        if not alike or watched(self) or watched(cache):
+            return super().forward(ids, cache, parts, last, read_as)
+        rows = next(rows for rows in ROWS if len(parts) <= rows)
+        column = ids.view(-1, 1)
+        column = torch.cat((column, column[-1:].expand(rows - len(column), 1)))
+        step = self.step(cache.extend_bucket(parts, rows, read_as))
+        logits = self._run_graph(column, step, cache)[: len(parts)]
+        return logits.view(len(ids), -1, logits.shape[-1])
+
+    def _run_graph(self, ids: Tensor, step: Step, cache: Cache) -> Tensor:
+        """Logits [B, 1, V] of ids [B, 1], compiled now if this is the first step of its shape."""
+        (group,) = step.groups
+        keys = [reach.k_pos.shape[1] for reach in group.reaches.values()]
+        shape = (len(ids), *keys)
+        label = f"compiling a step of {len(ids)} x {max(keys)} keys"
+        with busy(label, show=self.progress and shape not in self._seen):
+            logits: Tensor = self._graph(ids, step, cache.layers)
+        self._seen.add(shape)
+        return logits
+
+
+def fitting(capacity: int, batch: int) -> tuple[int, int]:
+    """The next larger size of a cache, in tokens and sequences, so that graphs can be used again."""
+    return bucket(capacity), next((rows for rows in ROWS if batch <= rows), batch)
+
+
+def check_compiled(batch_invariant: bool) -> None:
+    """Raises RequestError where steps cannot be compiled; tells torch how many graphs to keep, and where."""
+    if batch_invariant:
+        raise RequestError("the batch-invariant mode has kernels of its own and cannot be compiled")
+    try:
+        get_cpp_compiler()
+    except InvalidCxxCompiler as error:
+        raise RequestError(
+            "compiled decoding needs a C++ compiler: install g++ or clang"
+        ) from error
+    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache_dir() / "compiled"))
+    torch._dynamo.config.recompile_limit = max(GRAPHS, torch._dynamo.config.recompile_limit)
