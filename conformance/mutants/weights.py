@@ -20,8 +20,8 @@ WEIGHTS: tuple[Mutant, ...] = (
         "leaves a tied head at zero",
         "Press and Wolf 2017",
         "weights/load.py",
-        "_set(decoder, name, there)",
-        "_set(decoder, name, nn.Parameter(torch.zeros_like(there), requires_grad=False))",
+        "_set(modules, name, there)",
+        "_set(modules, name, nn.Parameter(torch.zeros_like(there), requires_grad=False))",
         "logits",
         cases="llama-tied",
     ),
@@ -113,9 +113,9 @@ WEIGHTS: tuple[Mutant, ...] = (
         "shares the embedding with the head although the file has a head of its own",
         "Press and Wolf 2017",
         "weights/load.py",
-        "_tie(decoder, name, verb.target, both=name in stored)",
-        "_tie(decoder, name, verb.target, both=name in stored)\n"
-        '    _set(decoder, "logits.weight", decoder.get_parameter("embed.weight"))',
+        "    for name, verb in plan.items():\n        if",
+        '    _set(modules, "logits.weight", decoder.get_parameter("embed.weight"))\n'
+        "    for name, verb in plan.items():\n        if",
         "logits",
     ),
     fault(

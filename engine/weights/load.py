@@ -6,6 +6,8 @@ asked for, stays mapped to its file (on a CPU), so it is not copied.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 from torch import nn
 
@@ -34,19 +36,25 @@ def load_parameters(
     """
     plan = planned(decoder, checkpoint)
     stored = _stored(plan, checkpoint)
-    total = sum(decoder.get_parameter(name).numel() for name in stored) * dtype.itemsize
+    modules = dict(decoder.named_modules())
+    parameters = dict(decoder.named_parameters(remove_duplicate=False))
+    total = sum(parameters[name].numel() for name in stored) * dtype.itemsize
     done = 0
     show = progress and total >= _WORTH_A_BAR
     with byte_bar(f"loading {checkpoint.path.name}", total, show=show) as advance:
         for name, verb in stored.items():
             wanted = _dtype_of(name, checkpoint, dtype)
             values = arrange(verb, checkpoint.source.stored, wanted)
-            _set(decoder, name, nn.Parameter(values.to(device), requires_grad=False))
+            _set(modules, name, nn.Parameter(values.to(device), requires_grad=False))
             done += values.nbytes
             advance(done)
     for name, verb in plan.items():
         if isinstance(verb, Tie) and verb.target in stored:
-            _tie(decoder, name, verb.target, both=name in stored)
+            there = decoder.get_parameter(verb.target)
+            # Two that differ stay two whatever the config says, as in transformers 5.24 (`tie_weights`):
+            # the file has the last word. They are compared in the dtype asked for.
+            if name not in stored or torch.equal(decoder.get_parameter(name), there):
+                _set(modules, name, there)
 
 
 def parameter_bytes(decoder: nn.Module, checkpoint: Checkpoint, dtype: torch.dtype) -> int:
@@ -72,17 +80,6 @@ def _dtype_of(name: str, checkpoint: Checkpoint, dtype: torch.dtype) -> torch.dt
     return torch.float32 if in_layout(name) in checkpoint.layout.float32 else dtype
 
 
-def _tie(decoder: nn.Module, name: str, target: str, *, both: bool) -> None:
-    """Shares the parameter `target`, unless the file holds both and they differ.
-
-    Two that differ stay two whatever the config says, as in transformers 5.24 (`tie_weights`): the
-    file has the last word. They are compared in the dtype asked for.
-    """
-    there = decoder.get_parameter(target)
-    if not both or torch.equal(decoder.get_parameter(name), there):
-        _set(decoder, name, there)
-
-
-def _set(decoder: nn.Module, name: str, parameter: nn.Parameter) -> None:
+def _set(modules: Mapping[str, nn.Module], name: str, parameter: nn.Parameter) -> None:
     owner, _, leaf = name.rpartition(".")
-    setattr(decoder.get_submodule(owner), leaf, parameter)
+    setattr(modules[owner], leaf, parameter)

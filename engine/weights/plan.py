@@ -45,7 +45,8 @@ def planned(decoder: nn.Module, checkpoint: Checkpoint) -> Plan:
     layout = checkpoint.layout
     names = _Names(layout, checkpoint.tensors)
     plan: dict[str, Verb] = {}
-    for parameter, _ in decoder.named_parameters(remove_duplicate=False):
+    parameters = dict(decoder.named_parameters(remove_duplicate=False))
+    for parameter in parameters:
         verb = layout.verbs.get(in_layout(parameter))
         if verb is None:
             raise LockstepError(
@@ -54,7 +55,7 @@ def planned(decoder: nn.Module, checkpoint: Checkpoint) -> Plan:
         plan[parameter] = names.decided(verb, _LAYER.match(parameter))
     problems = {
         "missing tensors": list(_missing(plan, checkpoint.tensors)),
-        "wrong shapes": list(_misshapen(plan, decoder, checkpoint.tensors)),
+        "wrong shapes": list(_misshapen(plan, parameters, checkpoint.tensors)),
         "tensors that this model has no parameter for": names.left_over(plan),
     }
     if not any(problems.values()):
@@ -149,13 +150,13 @@ def _missing(plan: Plan, tensors: Mapping[str, StoredTensor]) -> Iterator[str]:
 
 
 def _misshapen(
-    plan: Plan, decoder: nn.Module, tensors: Mapping[str, StoredTensor]
+    plan: Plan, parameters: Mapping[str, Tensor], tensors: Mapping[str, StoredTensor]
 ) -> Iterator[str]:
     for parameter, verb in plan.items():
         read = list(sources(verb))
         if not all(source in tensors for source in read):
             continue
-        wanted = tuple(decoder.get_parameter(parameter).shape)
+        wanted = tuple(parameters[parameter].shape)
         if _shape(verb, tensors) == wanted:
             continue
         held = f"{read[0]} is {list(tensors[read[0]].shape)}"
@@ -196,6 +197,8 @@ def _cuts(verb: Verb) -> Iterator[Split]:
 
 def _shape(verb: Verb, tensors: Mapping[str, StoredTensor]) -> tuple[int, ...] | None:
     """What `arrange` makes of tensors of these shapes; None where it cannot."""
+    if isinstance(verb, Rename | Tie):  # nearly all, in most checkpoints
+        return tensors[verb.source].shape
 
     def stored(name: str, dtype: torch.dtype, *, kept: bool) -> Tensor:
         return torch.empty(tensors[name].shape, dtype=dtype, device="meta")
