@@ -174,6 +174,9 @@ def bench(
         ),
     ] = None,
     rounds: Annotated[int, typer.Option(help="In each of them every form has its turn.")] = 5,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Small sizes, to try it out or for a tiny model.")
+    ] = False,
     stages: Annotated[
         bool, typer.Option("--stages", help="Time and memory of each stage.")
     ] = False,
@@ -200,6 +203,7 @@ def bench(
         raise RequestError("--svg draws the growth: add --growth")
     from conformance.bench.plot import growth_svg
     from conformance.bench.run import Wanted, run_bench
+    from conformance.bench.scenarios import QUICK, USUAL
     from conformance.bench.terminal import print_bench
 
     wanted = Wanted(
@@ -210,6 +214,7 @@ def bench(
         device=device,
         threads=threads,
         rounds=rounds,
+        sizes=QUICK if quick else USUAL,
         stages=stages,
         growth=growth,
         compare=compare,

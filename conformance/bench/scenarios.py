@@ -71,6 +71,17 @@ class Sizes:
 
 
 USUAL = Sizes()
+#: To try the command out, or a tiny model.
+QUICK = Sizes(
+    prompt=8,
+    answer=8,
+    batches=(1, 4),
+    prefills=(64,),
+    reading=1 << 26,
+    products=((128, 512, 512),),
+    lengths=(16, 64),
+    together=(1, 4),
+)
 
 
 def prompt_ids(model: Path, vocab_size: int) -> list[int]:
