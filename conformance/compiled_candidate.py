@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import Tensor
@@ -16,6 +20,26 @@ def candidates(model: Path, device: str, dtype: str) -> list[EngineCandidate]:
     """The engine whose decoding steps are graphs; prompts come whole and in chunks."""
     engine = Engine.load(model, device=device, dtype=dtype, compiled=True)
     return [CompiledCandidate(engine, "eager", (None, 5))]
+
+
+@contextmanager
+def graphs_as_they_are() -> Iterator[list[torch.fx.GraphModule]]:
+    """What is compiled in here is captured as graphs, which are run as they are; gives these graphs.
+
+    Capturing takes a second, the compiler's own code for a graph a minute.
+    """
+    seen: list[torch.fx.GraphModule] = []
+    compile_ = torch.compile
+
+    def as_it_is(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+        seen.append(graph)
+        return graph.forward
+
+    def captured(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
+        return compile_(function, **{**options, "backend": as_it_is})
+
+    with patch.object(torch, "compile", captured):
+        yield seen
 
 
 class CompiledCandidate(EngineCandidate):

@@ -86,6 +86,7 @@ class CompiledDecoder(Decoder):
                 module.arithmetic = SUMS_OF_FEW_ROWS
         self.progress = progress
         self._graph = torch.compile(self.run, fullgraph=True, dynamic=False)
+        self.compiled_steps = 0  # that were run as graphs
         self._seen: set[tuple[int, ...]] = set()
 
     def use(self, backend: Kernel) -> None:
@@ -121,6 +122,7 @@ class CompiledDecoder(Decoder):
         with busy(label, show=self.progress and shape not in self._seen):
             logits: Tensor = self._graph(ids, step, cache.layers)
         self._seen.add(shape)
+        self.compiled_steps += 1
         return logits
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import cast
 from unittest.mock import patch
 
 import torch
-import torch._dynamo
 from torch import Tensor
 
 from conformance.experts import is_expert_choice
@@ -20,6 +19,7 @@ from engine.backends import BACKENDS
 from engine.backends.tiled import Tiled
 from engine.cache import Cache, ContiguousCache, PagedCache, Part, RingCache, Room
 from engine.cache.store import Int8Store, Store
+from engine.compiled import CompiledDecoder
 from engine.decoder import Decoder
 from engine.errors import CacheFullError, LockstepError
 from engine.generate.answer import AnswerText, Piece
@@ -29,6 +29,7 @@ from engine.generate.request import Request
 from engine.generate.scheduler import Scheduler
 from engine.generate.speculation import NO_DRAFTS, Drafter
 from engine.probe import Tap, attached
+from engine.spec import MoE
 
 #: The engine's kernels; that of tiles has small ones, so that short sequences fill several.
 KERNELS = {known.name: known.attend for known in BACKENDS.values()}
@@ -104,6 +105,7 @@ class _Passes:
 
     def __init__(self, decoder: Decoder, separate: bool) -> None:
         self.decoder, self.spec, self.separate = decoder, decoder.spec, separate
+        self.has_experts = any(isinstance(layer.mlp, MoE) for layer in decoder.spec.layers)
         self.running: Mapping[Request, Room] = {}
 
     def __call__(
@@ -117,6 +119,8 @@ class _Passes:
     def _pass(
         self, ids: Tensor, cache: Cache, parts: Sequence[Part], last: Sequence[int]
     ) -> Tensor:
+        if not self.has_experts:  # a graph, which has no probes, may serve
+            return cast("Tensor", self.decoder(ids, cache, parts, last))
         whose = {room: request for request, room in self.running.items()}
         places = [(whose[part.room], part.room.length + i) for part in parts for i in range(part.n)]
         with attached(_told(places, ids[0].tolist()), ("", self.decoder)):
@@ -138,8 +142,7 @@ def _told(places: Sequence[tuple[Request, int]], ids: Sequence[int]) -> Tap:
                     request.experts.append((at, probe, chosen))
         return value
 
-    outside_graphs: Tap = torch.compiler.disable(file)
-    return outside_graphs
+    return file
 
 
 @dataclass(frozen=True)
@@ -152,11 +155,16 @@ class Played:
 
 def play(cell: Cell, engine: Engine, scripts: Scripts) -> Played:
     """Serves the cell's requests to their ends; raises what the engine raises."""
+    decoder = engine.decoder
     if cell["mode"] == "ordinary":
-        engine.decoder.use(KERNELS[cell["backend"]])
-    with _compiled(engine.decoder) if cell["compiled"] == "yes" else nullcontext([1]) as graphs:
-        played = _play(cell, engine, scripts)
-    return played if graphs else replace(played, unexercised="nothing was compiled")
+        decoder.use(KERNELS[cell["backend"]])
+    if not isinstance(decoder, CompiledDecoder):
+        return _play(cell, engine, scripts)
+    before = decoder.compiled_steps
+    played = _play(cell, engine, scripts)
+    if decoder.compiled_steps > before:
+        return played
+    return replace(played, unexercised="no step was compiled")
 
 
 def _play(cell: Cell, engine: Engine, scripts: Scripts) -> Played:
@@ -316,18 +324,3 @@ def _full_once(cache: Cache) -> Iterator[None]:
 
     with patch.object(cache, "reserve", full_once):
         yield
-
-
-@contextmanager
-def _compiled(decoder: Decoder) -> Iterator[list[int]]:
-    """The forward pass as graphs of torch.compile, which are run as they are; gives their sizes."""
-    sizes: list[int] = []
-
-    def as_it_is(graph: torch.fx.GraphModule, inputs: Sequence[Tensor]) -> Callable[..., Any]:
-        sizes.append(len(graph.graph.nodes))
-        return graph.forward
-
-    torch.compiler.reset()
-    compiled = torch.compile(decoder.run, backend=as_it_is, dynamic=True)
-    with torch._dynamo.config.patch(recompile_limit=64), patch.object(decoder, "run", compiled):
-        yield sizes

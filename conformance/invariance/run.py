@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from conformance.compiled_candidate import graphs_as_they_are
 from conformance.golden import REPOSITORY_GOLDENS, Golden
 from conformance.invariance.axes import AXES, Cell
 from conformance.invariance.naive import Naive
@@ -35,7 +36,8 @@ class Bench:
     def outcome(self, cell: Cell) -> Outcome:
         """Plays a cell and judges it; an error of the engine's is a bug as well."""
         of = cell["model"], cell["dtype"], cell["mode"]
-        engine, naive = self.engine(*of), self.naive(*of, cell["cache"] == "int8")
+        engine = self.engine(*of, cell["compiled"] == "yes")
+        naive = self.naive(*of, cell["cache"] == "int8")
         start = time.monotonic()
         try:
             found = judge(cell, play(cell, engine, self.scripts(cell["model"])), naive)
@@ -43,16 +45,22 @@ class Bench:
             found = Outcome(cell, Verdict.BUG, torch.inf, 0, f"{type(error).__name__}: {error}")
         return replace(found, seconds=time.monotonic() - start)
 
-    def _engine(self, model: str, dtype: str, mode: str) -> Engine:
+    def _engine(self, model: str, dtype: str, mode: str, compiled: bool) -> Engine:
         invariant = mode == "batch_invariant"
-        return Engine.load(REPOSITORY_GOLDENS / model, dtype=dtype, batch_invariant=invariant)
+        with graphs_as_they_are():
+            return Engine.load(
+                REPOSITORY_GOLDENS / model,
+                dtype=dtype,
+                batch_invariant=invariant,
+                compiled=compiled,
+            )
 
     def _scripts(self, model: str) -> Scripts:
         golden = Golden(REPOSITORY_GOLDENS / model)
         return Scripts.of(golden, golden.trace["logits"].shape[-1])
 
     def _naive(self, model: str, dtype: str, mode: str, int8: bool) -> Naive:
-        decoder, scripts = self.engine(model, dtype, mode).decoder, self.scripts(model)
+        decoder, scripts = self.engine(model, dtype, mode, False).decoder, self.scripts(model)
         store = Int8Store if int8 else Store
         if mode == "batch_invariant":  # its envelope is empty: the bits count
             return Naive(

@@ -93,13 +93,11 @@ class Layout(ABC):
     def bucket(self, rooms: Sequence[Room]) -> tuple[Place, Tensor]:
         """All that the rooms hold and some more, so that there are few shapes; the positions [B, S].
 
-        S is `bucket` of the longest; what is more has position -1.
+        S is `bucket` of the longest. What is more has positions behind all queries, or -1.
         """
         S = min(bucket(max(room.length for room in rooms)), self.slots)
-        positions = torch.arange(S).expand(len(rooms), S)
-        held = positions < torch.tensor([room.length for room in rooms])[:, None]
-        place = self.scattered(rooms, [0] * len(rooms), S)
-        return place, positions.where(held, -1).to(self.device)
+        positions = torch.arange(S, device=self.device).expand(len(rooms), S)
+        return self.scattered(rooms, [0] * len(rooms), S), positions
 
 
 def bucket(n: int) -> int:

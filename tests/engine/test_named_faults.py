@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from conformance.mutants.compiled import COMPILED
 from conformance.mutants.mutant import Mutant
 from conformance.mutants.planting import plant, planted
 from conformance.mutants.run import processes
@@ -19,7 +20,7 @@ from conformance.mutants.structured import STRUCTURED
 
 THOROUGH = settings.default.max_examples > 1000
 ONE_IN = 1 if THOROUGH else 4  # each has a process of its own, which takes seconds to start
-FAULTS = (*SERVING, *STRUCTURED)
+FAULTS = (*SERVING, *STRUCTURED, *COMPILED)
 HERE = Path(__file__).parent
 QUIET = "-q -x --assert=plain -p no:xdist -p no:cacheprovider --timeout 120".split()
 
@@ -39,9 +40,12 @@ def hunted(mutants: Sequence[Mutant]) -> list[tuple[str, int]]:
 
 
 def test_the_faults_are_planted_in_the_code_as_it_is() -> None:
-    from tests.engine.structured_laws import LAWS  # it imports the engine, which is planted first
+    # These import the engine, which is planted first.
+    from tests.engine.structured_laws import LAWS
+    from tests.engine.test_compiled import GOLDENS
 
     assert min(len(SERVING), len(STRUCTURED)) >= 16
+    assert len(COMPILED) >= 12
     assert len({mutant.id for mutant in FAULTS}) == len(FAULTS)
     for mutant in FAULTS:
         assert mutant.old != mutant.new
@@ -49,7 +53,7 @@ def test_the_faults_are_planted_in_the_code_as_it_is() -> None:
         file, _, test = mutant.expected.partition("::")
         test, _, law = test.partition("[")
         assert f"def {test}(" in (HERE / file).read_text(encoding="utf-8")
-        assert law == "" or law.removesuffix("]") in LAWS
+        assert law == "" or law.removesuffix("]") in {*LAWS, *GOLDENS}
 
 
 @pytest.mark.timeout(1800)

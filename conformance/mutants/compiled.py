@@ -1,0 +1,128 @@
+"""Faults of compiled steps, which are no part of a golden's own run: `expected` is the test that must fail."""
+
+from __future__ import annotations
+
+from conformance.mutants.mutant import Mutant, fault
+
+_DYNAMO = "the PyTorch documentation, torch.compile: Dynamic Shapes"
+_STEPS = "test_compiled.py::test_steps_are_those_of_the_decoder"
+_LONGER = "test_compiled.py::test_a_longer_sequence_takes_a_second_graph"
+_FAMILIES = "test_compiled.py::test_each_family_is_one_graph_inside_the_envelope"
+
+
+def _compiled(
+    id: str, wrong: str, file: str, old: str, new: str, test: str, source: str = "invented"
+) -> Mutant:
+    return fault(f"compiled-{id}", wrong, source, file, old, new, test)
+
+
+COMPILED: tuple[Mutant, ...] = (
+    _compiled(
+        "first-stands-in",
+        "computes the first sequence in the rows that nobody has, with the token of the last",
+        "cache/cache.py",
+        "rooms += rooms[-1:] * (rows - len(rooms))",
+        "rooms += rooms[:1] * (rows - len(rooms))",
+        _STEPS,
+    ),
+    _compiled(
+        "stand-ins-are-answered",
+        "gives the logits of the rows that nobody has",
+        "compiled.py",
+        "[: len(parts)]",
+        "[-len(parts) :]",
+        _STEPS,
+    ),
+    _compiled(
+        "gaps-overlooked",
+        "takes any rows for the first ones",
+        "cache/contiguous.py",
+        "if rows == list(range(len(rows))):",
+        "if len(rows) > 1:",
+        _STEPS,
+    ),
+    _compiled(
+        "ring-not-turned",
+        "reads a ring as if its first slot were the oldest",
+        "cache/contiguous.py",
+        "newest - (newest - slots) % self.slots",
+        "(slots + 0 * newest)",
+        _STEPS,
+    ),
+    _compiled(
+        "ring-off-by-one",
+        "takes each slot of a ring for the one before",
+        "cache/contiguous.py",
+        "(newest - (newest - slots) % self.slots)",
+        "(newest - (newest - slots) % self.slots + 1)",
+        _STEPS,
+    ),
+    _compiled(
+        "first-bucket-for-good",
+        "reads no more keys than the first graph had",
+        "cache/cache.py",
+        "return max(BUCKET, 1 << (n - 1).bit_length())",
+        "return BUCKET",
+        _LONGER,
+        _DYNAMO,
+    ),
+    _compiled(
+        "bucket-to-the-length",
+        "takes a graph for each number of keys",
+        "cache/cache.py",
+        "return max(BUCKET, 1 << (n - 1).bit_length())",
+        "return n",
+        _LONGER,
+        _DYNAMO,
+    ),
+    _compiled(
+        "bias-left-out",
+        "leaves the biases out where few rows are mapped",
+        "compiled.py",
+        "(done if bias is None else done + bias)",
+        "done",
+        f"{_FAMILIES}[qwen2]",
+    ),
+    _compiled(
+        "experts-of-one-token",
+        "gives all tokens of a graph the first one's experts",
+        "moe.py",
+        "e = ids.flatten()",
+        "e = ids.flatten(0, 1)[:1].expand(n, k).flatten()",
+        "test_moe.py::test_it_equals_the_plain_twin",
+    ),
+    _compiled(
+        "experts-unweighted",
+        "adds the chosen experts up as they are",
+        "moe.py",
+        "linear(product, self.down, self.down_bias) * weights.view(-1, 1)",
+        "linear(product, self.down, self.down_bias)",
+        "test_moe.py::test_it_equals_the_plain_twin",
+    ),
+    _compiled(
+        "constant-positions",
+        "keeps the positions of the step that was compiled",
+        "compiled.py",
+        "logits: Tensor = self._graph(ids, step, cache.layers)",
+        "logits: Tensor = self._graph(ids, self.__dict__.setdefault('first', step), cache.layers)",
+        _STEPS,
+        _DYNAMO,
+    ),
+    _compiled(
+        "watched-in-vain",
+        "runs a graph although somebody watches a probe",
+        "compiled.py",
+        "if not alike or watched(self) or watched(cache):",
+        "if not alike:",
+        "test_compiled.py::test_what_is_watched_is_not_compiled",
+    ),
+    _compiled(
+        "cache-to-fit",
+        "makes each cache as long as its answer, so that each has graphs of its own",
+        "compiled.py",
+        "return bucket(capacity), ",
+        "return capacity, ",
+        "test_compiled.py::test_shapes_are_few",
+        _DYNAMO,
+    ),
+)

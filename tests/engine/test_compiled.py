@@ -1,0 +1,182 @@
+"""Compiled steps: whole graphs in every family, of few shapes, that give what the decoder gives.
+
+Most graphs are captured and run as they are, which takes a second; the compiler's own code is run for one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from conformance.compiled_candidate import candidates, graphs_as_they_are
+from conformance.golden import REPOSITORY_GOLDENS, Golden
+from conformance.verdict import trial
+from engine import Engine, SamplingParams
+from engine.cache import BLOCK_SIZE, Part, Room
+from engine.compiled import ROWS
+from engine.errors import RequestError
+from engine.probe import attached
+
+#: A golden of each family, and one whose rope follows the length.
+GOLDENS = (
+    "llama-bias gpt2-inverse-layer mistral-window qwen2 qwen3 gemma-mqa gemma2 gemma3 phi3-partial "
+    "olmo2 smollm3 granite mixtral qwen3-moe gpt-oss deepseek-v3 llama-rope-dynamic"
+).split()
+ROOMS = 4  # of a cache
+LLAMA = REPOSITORY_GOLDENS / "llama-gqa"
+GEMMA3 = REPOSITORY_GOLDENS / "gemma3"
+KINDS = ("contiguous", "ring", "paged")
+
+
+@pytest.fixture
+def graphs() -> Iterator[list[torch.fx.GraphModule]]:
+    torch.compiler.reset()
+    with graphs_as_they_are() as seen:
+        yield seen
+    torch.compiler.reset()
+
+
+def rows(graphs: Sequence[torch.fx.GraphModule]) -> list[int]:
+    """Of how many sequences each graph computes a step."""
+    inputs = [
+        [node.meta["example_value"] for node in graph.graph.find_nodes(op="placeholder")]
+        for graph in graphs
+    ]
+    return [next(len(x) for x in given if x.dtype == torch.int64) for given in inputs]
+
+
+@pytest.mark.parametrize("name", GOLDENS)
+def test_each_family_is_one_graph_inside_the_envelope(
+    name: str, graphs: list[torch.fx.GraphModule]
+) -> None:
+    golden = Golden(REPOSITORY_GOLDENS / name)
+    (candidate,) = candidates(golden.folder, "cpu", "float32")
+    assert trial(candidate, golden, torch.float32, golden.schedule_in(None)).conforms
+    assert len(graphs) == 1
+
+
+def test_the_compilers_own_code_is_inside_the_envelope() -> None:
+    golden = Golden(REPOSITORY_GOLDENS / "llama-bias")
+    (candidate,) = candidates(golden.folder, "cpu", "float32")
+    torch.compiler.reset()
+    assert trial(candidate, golden, torch.float32, golden.schedule_in(None)).conforms
+
+
+def run(engine: Engine, kind: str, steps: int, rooms: Sequence[int], length: int) -> list[Tensor]:
+    """Logits [n, V] of `steps` passes of one token of each of these of ROOMS sequences."""
+    cache = engine.pages if kind == "paged" else engine.new_cache(300, ROOMS, 40)
+    opened: list[Room] = []
+    for i in range(ROOMS):
+        prompt = [(i * 7 + t) % 50 for t in range(length - 3 * i)]
+        room = cache.admit(prompt, len(prompt), False)
+        for first in range(0, len(prompt), 40):
+            some = prompt[first : first + 40]
+            engine.decoder(torch.tensor([some]), cache, [Part(room, len(some))], last=1)
+        opened.append(room)
+    parts = [Part(opened[i], 1) for i in rooms]
+    return [
+        engine.decoder(torch.tensor([[(t + i) % 50 for i in rooms]]), cache, parts)[0]
+        for t in range(steps)
+    ]
+
+
+def assert_same_steps(
+    model: Path, kind: str, steps: int, rooms: Sequence[int], length: int
+) -> None:
+    """Compiled steps differ by no more than three times what another legal order of all sums makes."""
+    tokens = ROOMS * (length + steps + BLOCK_SIZE) if kind == "paged" else None
+    plain, other, compiled = (
+        Engine.load(model, cache=kind, cache_tokens=tokens, **options)
+        for options in ({}, {"batch_invariant": True}, {"compiled": True})
+    )
+    with torch.inference_mode():
+        want, legal, got = (
+            torch.stack(run(engine, kind, steps, rooms, length))
+            for engine in (plain, other, compiled)
+        )
+    assert (got - want).abs().max() <= 3 * (legal - want).abs().max()
+
+
+@pytest.mark.parametrize(
+    ("model", "kind"),
+    [(LLAMA, "contiguous"), (GEMMA3, "ring"), (GEMMA3, "paged")],
+    ids=["rows", "rings", "blocks"],
+)
+@pytest.mark.parametrize("rooms", [(0, 1, 2, 3), (1, 3), (0, 2, 3), (2,)], ids=str)
+def test_steps_are_those_of_the_decoder(
+    model: Path, kind: str, rooms: tuple[int, ...], graphs: list[torch.fx.GraphModule]
+) -> None:
+    """Rows side by side, with gaps, fewer than the graph has; rings that wrap around; blocks."""
+    assert_same_steps(model, kind, 6, rooms, 20)
+    assert rows(graphs) == [next(n for n in ROWS if n >= len(rooms))]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_longer_sequence_takes_a_second_graph(
+    kind: str, graphs: list[torch.fx.GraphModule]
+) -> None:
+    """At 257 keys; what lies behind a sequence's end is not read."""
+    assert_same_steps(LLAMA, kind, 12, (0, 1), 250)
+    assert rows(graphs).count(2) == 2
+
+
+def test_answers_of_many_are_those_without_graphs(graphs: list[torch.fx.GraphModule]) -> None:
+    """Prompts of many lengths, which come and go, in graphs of 1, 2, 4 and 8."""
+    plain, compiled = (Engine.load(LLAMA, compiled=c) for c in (False, True))
+    prompts = [[i % 50 for i in range(n, 2 * n)] for n in (3, 5, 9, 4, 8)]
+    params = [
+        SamplingParams(max_tokens=6, ignore_eos=True),
+        SamplingParams(max_tokens=9, n=2, seed=1),
+    ]
+    for each in params:
+        want, got = plain.generate(prompts, each), compiled.generate(prompts, each)
+        assert [ids(answer) for answer in got] == [ids(answer) for answer in want]
+    assert set(rows(graphs)) <= set(ROWS)
+
+
+def ids(answers: Any) -> list[list[int]]:
+    return [answer.token_ids for answer in (answers if isinstance(answers, list) else [answers])]
+
+
+def test_what_is_watched_is_not_compiled(graphs: list[torch.fx.GraphModule]) -> None:
+    """A graph has no probes; and one that was compiled before they came would not notice them."""
+    engine = Engine.load(LLAMA, compiled=True)
+    cache = engine.new_cache(20)
+    seen: list[str] = []
+
+    def tap(probe: str, value: Tensor) -> Tensor:
+        seen.append(probe)
+        return value
+
+    with torch.inference_mode():
+        engine.decode(5, cache)
+        with attached(tap, ("", engine.decoder)):
+            engine.decode(6, cache)
+        engine.decode(7, cache)
+    assert "layers.0.attn.q_rope" in seen
+    assert len(graphs) == 1
+
+
+def test_shapes_are_few(graphs: list[torch.fx.GraphModule]) -> None:
+    """A cache is made in a size that graphs have, so that the next answer finds its graph."""
+    engine = Engine.load(LLAMA, compiled=True)
+    for length in (3, 8, 21):
+        engine.generate(list(range(length)), SamplingParams(max_tokens=5, ignore_eos=True))
+    assert len(graphs) == 1
+
+
+def test_the_batch_invariant_mode_is_refused() -> None:
+    with pytest.raises(RequestError, match="batch-invariant mode has kernels of its own"):
+        Engine.load(LLAMA, compiled=True, batch_invariant=True)
+
+
+def test_a_machine_without_a_compiler_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    monkeypatch.setattr("torch._inductor.config.cpp.cxx", ("no-such-compiler",))
+    with pytest.raises(RequestError, match="needs a C\\+\\+ compiler: install g\\+\\+ or clang"):
+        Engine.load(LLAMA, compiled=True)
