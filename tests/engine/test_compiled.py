@@ -28,6 +28,7 @@ GOLDENS = (
     "olmo2 smollm3 granite mixtral qwen3-moe gpt-oss deepseek-v3 llama-rope-dynamic"
 ).split()
 ROOMS = 4  # of a cache
+CHUNK = 5  # tokens of a prompt at once: with so few, rings of the window wrap around
 LLAMA = REPOSITORY_GOLDENS / "llama-gqa"
 GEMMA3 = REPOSITORY_GOLDENS / "gemma3"
 KINDS = ("contiguous", "ring", "paged")
@@ -69,13 +70,13 @@ def test_the_compilers_own_code_is_inside_the_envelope() -> None:
 
 def run(engine: Engine, kind: str, steps: int, rooms: Sequence[int], length: int) -> list[Tensor]:
     """Logits [n, V] of `steps` passes of one token of each of these of ROOMS sequences."""
-    cache = engine.pages if kind == "paged" else engine.new_cache(300, ROOMS, 40)
+    cache = engine.pages if kind == "paged" else engine.new_cache(300, ROOMS, CHUNK)
     opened: list[Room] = []
     for i in range(ROOMS):
         prompt = [(i * 7 + t) % 50 for t in range(length - 3 * i)]
         room = cache.admit(prompt, len(prompt), False)
-        for first in range(0, len(prompt), 40):
-            some = prompt[first : first + 40]
+        for first in range(0, len(prompt), CHUNK):
+            some = prompt[first : first + CHUNK]
             engine.decoder(torch.tensor([some]), cache, [Part(room, len(some))], last=1)
         opened.append(room)
     parts = [Part(opened[i], 1) for i in rooms]
