@@ -14,8 +14,8 @@ WORDS: tuple[Mutant, ...] = (
         "merges the longest pair first",
         "Sennrich et al. 2016, section 3.2",
         "tokenizer/models/ranks.py",
-        "zip(map(_BETWEEN.join, merges), range(len(merges)), strict=True)",
-        "zip(map(_BETWEEN.join, sorted(merges, key=lambda m: -len(m[0] + m[1]))), range(len(merges)))",
+        "zip(*merges, strict=True)",
+        "zip(*sorted(merges, key=lambda m: -len(m[0] + m[1])), strict=True)",
         "tokenizer.merge",
     ),
     _fault(
@@ -23,8 +23,8 @@ WORDS: tuple[Mutant, ...] = (
         "takes the vocabulary's ids for merge ranks",
         "ggml-org/llama.cpp#24034",
         "tokenizer/models/ranks.py",
-        "zip(map(_BETWEEN.join, merges), range(len(merges)), strict=True)",
-        "zip(map(_BETWEEN.join, sorted(merges, key=lambda m: vocab.get(m[0] + m[1], 0))), range(len(merges)))",
+        "zip(*merges, strict=True)",
+        "zip(*sorted(merges, key=lambda m: vocab.get(m[0] + m[1], 0)), strict=True)",
         "tokenizer.merge",
     ),
     _fault(
@@ -41,8 +41,8 @@ WORDS: tuple[Mutant, ...] = (
         "does not look again at the neighbours of a new symbol",
         "ggml-org/llama.cpp#24034",
         "tokenizer/models/bpe.py",
-        "if i:\n                ranks[i - 1] = rank_of[ids[i - 1], ids[i]]\n"
-        "            if i < len(ranks):\n                ranks[i] = rank_of[ids[i], ids[i + 1]]",
+        "if i:\n                ranks[i - 1] = rank_of((ids[i - 1], made), none)\n"
+        "            if i < len(ranks):\n                ranks[i] = rank_of((made, ids[i + 1]), none)",
         "ranks[max(i - 1, 0) : i + 1] = [none] * len(ranks[max(i - 1, 0) : i + 1])",
         "tokenizer.merge",
     ),
@@ -123,8 +123,8 @@ WORDS: tuple[Mutant, ...] = (
         "merges a remembered pair without asking whether it still stands there",
         "openai/tiktoken#60",
         "tokenizer/models/bpe.py",
-        "if rank_of[pair] != rank:\n                continue\n            symbols[i] = made[pair]",
-        "if None in pair:\n                continue\n            symbols[i] = made.get(pair, pair[0])",
+        "if rank_of(pair, none) != rank:\n                continue",
+        "if None in pair:\n                continue",
         "tokenizer.encode tokenizer.merge",
     ),
     _fault(

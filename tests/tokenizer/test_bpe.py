@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from engine.errors import RequestError
 from engine.tokenizer.models.bpe import BytePairModel
 from engine.tokenizer.models.characters import Unknown
-from engine.tokenizer.models.ranks import MergeRanks, Pair, Ranks
+from engine.tokenizer.models.ranks import MergeRanks, Met, Pair, TokenRanks
 from engine.tokenizer.word_cache import WordCache
 
 
@@ -90,12 +90,13 @@ def test_ranks_are_those_of_the_list_whatever_the_order_of_the_ids() -> None:
 
 
 def test_what_was_found_out_about_pairs_stays_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Ranks, "LIMIT", 2)
+    monkeypatch.setattr(Met, "LIMIT", 2)
     merges = [("a", "b"), ("c", "ab"), ("cab", "c")]
-    of = model(merges)
+    vocab = {token: i for i, token in enumerate(["a", "b", "c", "ab", "cab", "cabc"])}
+    ranks = TokenRanks(vocab, {**dict.fromkeys("abc", 0), "ab": 1, "cab": 2, "cabc": 3})
     word = "cabcbcab" * 10
-    assert spelled(of, word) == naive(word, merges)
-    assert len(of._rank_of) <= 2
+    assert spelled(BytePairModel(vocab, ranks), word) == naive(word, merges)
+    assert len(ranks.met) <= 2
 
 
 SPACED = {
@@ -178,14 +179,15 @@ def test_a_prefix_stands_inside_and_a_suffix_at_the_end_of_a_word() -> None:
         BytePairModel({"a": 0, "aa": 1}, [("a", "a")], prefix="##")
 
 
-class Counting(MergeRanks):
+class Counting:
     """Ranks that count how often they are asked."""
 
-    asked = 0
+    def __init__(self, ranks: MergeRanks) -> None:
+        self._rank_of, self.asked = ranks.rank_of, 0
 
-    def __getitem__(self, pair: Pair) -> int:
+    def __call__(self, pair: Pair, none: int) -> int:
         self.asked += 1
-        return super().__getitem__(pair)
+        return self._rank_of(pair, none)
 
 
 @pytest.mark.parametrize("unit", ["a", "ab", "abc"])
@@ -198,7 +200,9 @@ def test_a_long_word_takes_no_more_than_n_log_n(unit: str) -> None:
 
     def asked(length: int) -> int:
         merging = model(merges)
-        merging._rank_of = counting = Counting(merging.vocab, merges, prefix="")
+        ranks = merging._ranks
+        assert isinstance(ranks, MergeRanks)
+        ranks.rank_of = counting = Counting(ranks)
         merging(unit * (length // len(unit)))
         return counting.asked
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from heapq import heapify, heappop, heappush
-from itertools import accumulate, chain, pairwise
+from itertools import accumulate, chain, pairwise, repeat
 
 from engine.tokenizer.models.characters import DROPPED, Characters, Unknown, byte_token
 from engine.tokenizer.models.cuts import Cuts
@@ -54,9 +54,10 @@ class BytePairModel:
         self._ignore_merges = ignore_merges
         self._unknown = unknown
         self._characters = Characters(vocab, unknown, prefix, suffix)
-        self._rank_of: Ranks = (
+        self._ranks: Ranks = (
             merges if isinstance(merges, TokenRanks) else MergeRanks(vocab, merges, prefix)
         )
+        self._token_of = dict(zip(vocab.values(), vocab, strict=True))
         self._piece_ids = WordCache(self._ids_of_piece)
 
     def __call__(self, word: str) -> list[int]:
@@ -81,7 +82,7 @@ class BytePairModel:
         starts = accumulate((size for _, size in symbols), initial=0)
         begun = [(i, start) for i, start in zip(merged, starts, strict=False) if i is not None]
         begun.append((-1, sum(size for _, size in symbols)))
-        token_of = self._rank_of.token_of
+        token_of = self._token_of
         return [Part(i, token_of[i], start, end) for (i, start), (_, end) in pairwise(begun)]
 
     def _is_taken_whole(self, word: str) -> bool:
@@ -94,8 +95,11 @@ class BytePairModel:
         That needs tokens spelled like the text they stand for: no prefix, no suffix, and no merge
         of what stands for an unknown character.
         """
-        fallbacks = {self._unknown.token} | set(_BYTE_TOKENS if self._unknown.byte_fallback else ())
-        if not self._characters.plain or not fallbacks.isdisjoint(self._rank_of.tokens):
+        fallbacks = set(_BYTE_TOKENS if self._unknown.byte_fallback else ())
+        if self._unknown.token is not None:
+            fallbacks.add(self._unknown.token)
+        ids = {self.vocab[token] for token in fallbacks & self.vocab.keys()}
+        if not self._characters.plain or self._ranks.merges_any(ids):
             return None
         return Cuts(self.vocab)
 
@@ -120,24 +124,24 @@ class BytePairModel:
 
     def _merge_few(self, ids: list[int]) -> list[int]:
         """Merge as `_merge` does, by looking at all pairs each time."""
-        rank_of, made, none = self._rank_of, self._rank_of.made, self._rank_of.none
-        ranks = [rank_of[pair] for pair in pairwise(ids)]
+        rank_of, made_of, none = self._ranks.rank_of, self._ranks.made_of, self._ranks.none
+        ranks = list(map(rank_of, pairwise(ids), repeat(none)))
         while ranks and (rank := min(ranks)) != none:
             i = ranks.index(rank)
-            ids[i] = made[ids[i], ids[i + 1]]
+            made = ids[i] = made_of((ids[i], ids[i + 1]), rank)
             del ids[i + 1], ranks[i]
             if i:
-                ranks[i - 1] = rank_of[ids[i - 1], ids[i]]
+                ranks[i - 1] = rank_of((ids[i - 1], made), none)
             if i < len(ranks):
-                ranks[i] = rank_of[ids[i], ids[i + 1]]
+                ranks[i] = rank_of((made, ids[i + 1]), none)
         return ids
 
     def _merge(self, ids: list[int]) -> Sequence[int | None]:
         """Merge until no neighbouring pair has a rank; what was merged to its left is None."""
         size = len(ids)
-        rank_of, made, none = self._rank_of, self._rank_of.made, self._rank_of.none
+        rank_of, made_of, none = self._ranks.rank_of, self._ranks.made_of, self._ranks.none
         # A candidate is rank * size + position: one integer that sorts by rank, then leftmost.
-        ranks = map(rank_of.__getitem__, pairwise(ids))
+        ranks = map(rank_of, pairwise(ids), repeat(none))
         candidates = [rank * size + i for i, rank in enumerate(ranks) if rank != none]
         if not candidates:
             return ids
@@ -151,14 +155,14 @@ class BytePairModel:
             rank, i = divmod(heappop(candidates), size)
             j = after[i]
             pair = symbols[i], symbols[j]
-            if rank_of[pair] != rank:
+            if rank_of(pair, none) != rank:
                 continue
-            symbols[i] = made[pair]
+            symbols[i] = made_of(pair, rank)
             symbols[j] = None
             k = after[i] = after[j]
             before[k] = i
             for left, right in ((before[i], i), (i, k)):
-                new_rank = rank_of[symbols[left], symbols[right]]
+                new_rank = rank_of((symbols[left], symbols[right]), none)
                 if new_rank != none:
                     heappush(candidates, new_rank * size + left)
         return symbols[:-1]

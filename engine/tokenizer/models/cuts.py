@@ -20,8 +20,6 @@ class Cuts:
 
     def __init__(self, vocab: Mapping[str, int]) -> None:
         self._vocab = vocab
-        # NUL parts the tokens; that it also joins them to itself only forbids a cut.
-        self._tokens = "\0".join(vocab)
 
     def at_spaces(self, word: str) -> list[str]:
         """Return a word cut before spaces (U+2581) alone, which is quick."""
@@ -34,6 +32,11 @@ class Cuts:
             i for i, pair in enumerate(pairwise(word), 1) if pair not in joined and pair[1] in vocab
         ]
         return [word[start:end] for start, end in pairwise([0, *places, len(word)])]
+
+    @cached_property
+    def _tokens(self) -> str:
+        """Return all tokens; NUL parts them, and that it also joins them only forbids a cut."""
+        return "\0".join(self._vocab)
 
     @cached_property
     def _joined(self) -> set[tuple[str, str]]:
