@@ -21,8 +21,9 @@ from engine.families import FAMILIES as ENGINE_FAMILIES
 
 BY_ID = {mutant.id: mutant for mutant in CATALOGUE}
 #: What distinguishes a family from llama is judged in full each night, and one fault in four before; so
-#: are faults of choices and searches, of which there are many of a kind.
-IN_PART = [*(family for family in ENGINE_FAMILIES if family != "llama"), "decisions", "beams"]
+#: are faults of tokenizers, choices and searches, of which there are many of a kind.
+IN_PART = [*(family for family in ENGINE_FAMILIES if family != "llama")]
+IN_PART += ["tokenizer", "decisions", "beams"]
 ONE_IN = 4
 THOROUGH = settings.default.max_examples > 1000
 #: Minutes of a real model; tests/test_answers.py plants the same faults in its spec each time.
