@@ -22,7 +22,7 @@ from conformance.oracle.tiny import tiny_checkpoint
 from engine import Engine
 
 # Of all families together 32, and 2,000 where Hypothesis searches at night.
-EXAMPLES = (2_000 if settings().max_examples >= 10_000 else 16) / len(strategies.FAMILIES)
+EXAMPLES = (2_000 if settings().max_examples >= 10_000 else 32) / len(strategies.FAMILIES)
 #: How far float32 moves a log-probability, at most: more than any tiny golden shows.
 NOISE = 1e-5
 TOKENS = 16  # of a prompt and its answer
