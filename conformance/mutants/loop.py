@@ -41,8 +41,8 @@ LOOP: tuple[Mutant, ...] = (
         "takes the least likely token for the most likely one",
         "invented for this catalogue",
         "generate/sample.py",
-        "scores.argmax()",
-        "scores.argmin()",
+        "logit, token = logits.max(dim=-1)",
+        "logit, token = logits.min(dim=-1)",
         "generate",
     ),
     fault(

@@ -206,8 +206,8 @@ SAMPLING = (
         "takes the last of equal logits",
         _FIRST_OF_TIES,
         _SAMPLE,
-        "return int(scores.argmax())",
-        "return len(scores) - 1 - int(scores.flip(-1).argmax())",
+        "logit, token = logits.max(dim=-1)",
+        "logit, token = logits.max(), len(logits) - 1 - logits.flip(-1).argmax()",
         "sampling.greedy",
     ),
     decision(
@@ -215,8 +215,8 @@ SAMPLING = (
         "draws among equal logits at temperature 0, as a top_k of 1 does",
         _FIRST_OF_TIES,
         _SAMPLE,
-        "return int(scores.argmax())",
-        "return int((scores == scores.max()).float().multinomial(1))",
+        "return scores.best",
+        "return int((scores.values == scores.values.max()).float().multinomial(1))",
         "sampling.greedy",
     ),
     decision(
@@ -252,8 +252,8 @@ SAMPLING = (
         "draws from what the cuts should have changed",
         _ORDER,
         _SAMPLE,
-        "else narrowed(logits.cpu().double(), self.params)",
-        "else logits.cpu().double() / self.params.temperature",
+        "logits = narrowed(logits.double(), self.params)",
+        "logits = logits.double() / self.params.temperature",
         "sampling.draw",
     ),
     decision(
@@ -261,8 +261,8 @@ SAMPLING = (
         "draws by the root of the probabilities",
         _ORDER,
         _SAMPLE,
-        "scores.softmax(-1)",
-        "scores.softmax(-1).sqrt()",
+        "scores.values.softmax(-1)",
+        "scores.values.softmax(-1).sqrt()",
         "sampling.draw",
     ),
 )

@@ -21,9 +21,9 @@ _ENDS = """\
         if not params.ignore_eos:
             ends |= self.eos_ids
 """
-_STEP = "entries = self._entries(logits, scores, token)"
+_STEP = "entries = self._entries(logits, scores.values, token)"
 _LATE_STEP = (
-    'entries = self._entries(getattr(self, "old", logits), scores, token); self.old = logits'
+    'entries = self._entries(getattr(self, "old", logits), scores.values, token); self.old = logits'
 )
 
 _ALL_ENDS = "vllm-project/vllm#4182"

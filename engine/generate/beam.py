@@ -22,7 +22,7 @@ from engine.generate.beam_params import BeamSearch
 from engine.generate.logprobs import token_logprob, top
 from engine.generate.processors import History, penalised
 from engine.generate.request import Request
-from engine.generate.sample import check_finite
+from engine.generate.sample import finite_best
 
 
 @torch.inference_mode()
@@ -87,7 +87,7 @@ class Search:
     def push(self, logits: Tensor) -> list[int]:
         """After logits [R, V]: for each that runs now, whose continuation it is of those that ran."""
         for row in logits:
-            check_finite(row)
+            finite_best(row)
         scores = self._scores(logits)
         totals = scores + scores.new_tensor([[beam.total] for beam in self.running])
         if not totals.max() < torch.inf:

@@ -76,7 +76,7 @@ class Request:
         """The next token, after logits [V] of the last one; LockstepError where they are not finite."""
         scores = self._sampler.scores(logits, self._history())
         token = self._sampler.choose(scores)
-        entries = self._entries(logits, scores, token)
+        entries = self._entries(logits, scores.values, token)
         return self._take(token, entries)
 
     def dictate(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Protocol
 
 import torch
@@ -27,14 +28,38 @@ class Guide(Protocol):
         """That one came."""
 
 
-def check_finite(logits: Tensor) -> None:
-    """Raises LockstepError unless the best of logits [V] is a number."""
-    best = int(logits.argmax())  # a NaN comes before every number
-    if not logits[best].isfinite():
+@dataclass(frozen=True)
+class Best:
+    """The most likely token, the first of equals, and its logit; a NaN comes before every number."""
+
+    token: int
+    logit: float
+
+
+def best_of(logits: Tensor) -> Best:
+    """The best of logits [V]: whoever waits for a device waits once, for both of its numbers."""
+    logit, token = logits.max(dim=-1)
+    value, place = torch.stack((logit.double(), token.double())).tolist()
+    return Best(int(place), value)
+
+
+def finite_best(logits: Tensor) -> Best:
+    """As `best_of`; LockstepError unless it is a number."""
+    best = best_of(logits)
+    if not math.isfinite(best.logit):
         raise LockstepError(
-            f"the model's logits are not finite (token {best} has {float(logits[best])}); "
+            f"the model's logits are not finite (token {best.token} has {best.logit}); "
             "its weights are damaged, or too large for the dtype: try float32"
         )
+    return best
+
+
+@dataclass(frozen=True)
+class Scores:
+    """What a token is chosen from, [V]: the logits after all that the request does to them; and the best."""
+
+    values: Tensor
+    best: int
 
 
 class Sampler:
@@ -52,29 +77,32 @@ class Sampler:
         """The next token; LockstepError where the model's logits are not finite, or all are banned."""
         return self.choose(self.scores(logits, history))
 
-    def scores(self, logits: Tensor, history: History) -> Tensor:
-        """What a token is chosen from, [V]: the logits after all that the request does to them."""
-        check_finite(logits)
+    def scores(self, logits: Tensor, history: History) -> Scores:
+        """What becomes of logits [V]."""
+        if self.params.penalises or self.params.temperature > 0:
+            logits = logits.cpu()  # where all that follows happens
+        best = finite_best(logits)
         if self.guide is not None:  # before tokens are forced, which nothing forbids
             logits = logits.masked_fill(~self.guide.mask().to(logits.device), -torch.inf)
         if self.params.penalises:
             logits = penalised(logits, self.params, history)
-        best = float(logits.max())
-        if best == -math.inf:
+        if self.guide is not None or self.params.penalises:
+            best = best_of(logits)
+        if best.logit == -math.inf:
             raise RequestError(
                 "no token is left to choose: bad words, biases, repeats or what the answer must look "
                 "like forbid all of them; ask for fewer of these"
             )
-        if not math.isfinite(best):
+        if not math.isfinite(best.logit):
             raise RequestError(
                 "biases and penalties take a logit beyond the largest number; ask for smaller ones"
             )
-        return (
-            logits if self.params.temperature == 0 else narrowed(logits.cpu().double(), self.params)
-        )
+        if self.params.temperature > 0:
+            logits = narrowed(logits.double(), self.params)
+        return Scores(logits, best.token)
 
-    def choose(self, scores: Tensor) -> int:
+    def choose(self, scores: Scores) -> int:
         """The most likely token, the first of equals, or one that is drawn."""
         if self.params.temperature == 0:
-            return int(scores.argmax())
-        return int(torch.multinomial(scores.softmax(-1), 1, generator=self.generator))
+            return scores.best
+        return int(torch.multinomial(scores.values.softmax(-1), 1, generator=self.generator))
