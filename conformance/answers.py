@@ -144,7 +144,7 @@ def _logits_of(engine: Engine, hidden: Tensor, tokens: Tensor) -> Tensor:
     """The engine's head on rows [T, dim], for the tokens [T, n] alone: float32 [T, n]."""
     decoder = engine.decoder
     some, places = tokens.unique(return_inverse=True)
-    weight = decoder.logits.weight[some.to(hidden.device)]
+    weight = decoder.logits.get_parameter("weight")[some.to(hidden.device)]
     normed = decoder.final_norm(hidden)
     logits: Tensor = torch.func.functional_call(decoder.logits, {"weight": weight}, (normed,))
     return logits.float().cpu().gather(1, places)

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import torch.nn.functional as F
 from torch import Tensor
+
+from engine.quantised import Weight, linear
 
 
 class Arithmetic:
     """As torch does it: fastest, in an order of sums that hangs on how many rows there are."""
 
-    def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    def linear(self, x: Tensor, weight: Weight, bias: Tensor | None = None) -> Tensor:
         """x [..., in] to x Wᵀ + b [..., out]; the weight is [out, in]."""
-        return F.linear(x, weight, bias)
+        return linear(x, weight, bias)
 
     def each(self, function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
         """The function of every number of x."""

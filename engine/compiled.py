@@ -17,7 +17,6 @@ from collections.abc import Sequence
 from typing import cast
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from torch._inductor.cpp_builder import get_cpp_compiler
 from torch._inductor.exc import InvalidCxxCompiler
@@ -33,6 +32,7 @@ from engine.mask import PLAIN, Custom, View
 from engine.models import cache_dir
 from engine.probe import watched
 from engine.progress import busy
+from engine.quantised import Weight, linear, product_of_few
 from engine.spec import ModelSpec
 
 #: Numbers of sequences that graphs are made for: a step is computed in the next larger one.
@@ -44,14 +44,12 @@ GRAPHS = 256  # of all models and shapes in a process
 class SumsOfFewRows(Arithmetic):
     """In a graph, maps of few rows as sums of products, in float32 whatever the dtype of the weights."""
 
-    def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    def linear(self, x: Tensor, weight: Weight, bias: Tensor | None = None) -> Tensor:
         rows = x.reshape(-1, x.shape[-1])
         if len(rows) > FEW or not torch.compiler.is_compiling():
-            return F.linear(x, weight, bias)
-        # Outermost are the rows of the weights, so that each is read once for all of x.
-        products = weight.float()[:, None] * rows.float()  # [out, rows, in]
-        done = products.sum(-1).T.to(x.dtype)
-        return (done if bias is None else done + bias).view(*x.shape[:-1], len(weight))
+            return linear(x, weight, bias)
+        done = product_of_few(rows, weight)
+        return (done if bias is None else done + bias).view(*x.shape[:-1], -1)
 
 
 SUMS_OF_FEW_ROWS = SumsOfFewRows()

@@ -19,6 +19,7 @@ from engine.arithmetic import Arithmetic
 from engine.backends.scored import Scored
 from engine.backends.tiled import Tiled
 from engine.mask import View
+from engine.quantised import Weight, linear
 
 #: Rows of a product; queries and keys of a tile. See docs/measurements/batch_invariant.md.
 ROWS, QUERIES, KEYS = 16, 16, 64
@@ -29,11 +30,11 @@ PIECE, REGISTERS = 2**14, 64
 class Invariant(Arithmetic):
     """In calls of one shape, whose sums have one order: rows in tiles, single numbers in pieces."""
 
-    def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    def linear(self, x: Tensor, weight: Weight, bias: Tensor | None = None) -> Tensor:
         rows = x.reshape(-1, x.shape[-1])
         tiles = F.pad(rows, (0, 0, 0, -len(rows) % ROWS)).split(ROWS)
-        done = torch.cat([F.linear(tile, weight, bias) for tile in tiles])[: len(rows)]
-        return done.view(*x.shape[:-1], len(weight))
+        done = torch.cat([linear(tile, weight, bias) for tile in tiles])[: len(rows)]
+        return done.view(*x.shape[:-1], -1)
 
     def each(self, function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
         flat = x.flatten()

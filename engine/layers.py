@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from engine import spec
 from engine.arithmetic import ORDINARY, Arithmetic, Computing
 from engine.probe import Probe
+from engine.quantised import Weight
 
 ACTIVATIONS: dict[spec.Activation, Callable[[Tensor], Tensor]] = {
     "silu": F.silu,
@@ -65,7 +66,7 @@ class Linear(Computing, Probe):
 
     def __init__(self, n_in: int, n_out: int, bias: bool = False) -> None:
         super().__init__()
-        self.weight = empty(n_out, n_in)
+        self.weight: Weight = empty(n_out, n_in)
         self.bias = empty(n_out) if bias else None
 
     def forward(self, x: Tensor) -> Tensor:

@@ -12,6 +12,7 @@ from engine import spec
 from engine.arithmetic import ORDINARY, Arithmetic, Computing
 from engine.layers import ACTIVATIONS, MLP, Linear, empty
 from engine.probe import Probe
+from engine.quantised import LooseWeight, inner
 
 
 class MoE(Computing, nn.Module):
@@ -78,9 +79,9 @@ class Experts(Computing, Probe):
         super().__init__()
         E, ffn_dim = moe.n_experts, moe.ffn_dim
         self.activation = moe.activation
-        self.gate = empty(E, ffn_dim, dim)
-        self.up = empty(E, ffn_dim, dim)
-        self.down = empty(E, dim, ffn_dim)
+        self.gate: Tensor | LooseWeight = empty(E, ffn_dim, dim)
+        self.up: Tensor | LooseWeight = empty(E, ffn_dim, dim)
+        self.down: Tensor | LooseWeight = empty(E, dim, ffn_dim)
         self.gate_bias = empty(E, ffn_dim) if moe.bias else None
         self.up_bias = empty(E, ffn_dim) if moe.bias else None
         self.down_bias = empty(E, dim) if moe.bias else None
@@ -108,8 +109,8 @@ class Experts(Computing, Probe):
         n, k = ids.flatten(0, 1).shape
         e = ids.flatten()  # [n * k]
 
-        def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-            done = (weight[e].float() * x.float()[:, None]).sum(-1).to(x.dtype)  # [n * k, out]
+        def linear(x: Tensor, weight: Tensor | LooseWeight, bias: Tensor | None) -> Tensor:
+            done = inner(weight, e, x[:, None]).to(x.dtype)  # [n * k, out]
             return done if bias is None else done + bias[e]
 
         x = x.repeat_interleave(k, 0)

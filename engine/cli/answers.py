@@ -18,6 +18,7 @@ from engine.cli.shared import (
     Device,
     Dtype,
     Model,
+    Quantization,
     unicode,
 )
 from engine.cli.structured import Structured
@@ -55,6 +56,7 @@ def generate(
     cache_dtype: CacheDtype = None,
     batch_invariant: BatchInvariant = False,
     compiled: Compiled = False,
+    quantization: Quantization = None,
     prompt_lookup: Annotated[
         bool,
         typer.Option(
@@ -86,6 +88,7 @@ def generate(
         cache_dtype=cache_dtype,
         batch_invariant=batch_invariant,
         compiled=compiled,
+        quantization=quantization,
         speculation=speculation,
     )
     asked: str | list[int] = text
@@ -110,6 +113,7 @@ def chat(
     device: Device = "cpu",
     dtype: Dtype = "float32",
     compiled: Compiled = False,
+    quantization: Quantization = None,
 ) -> None:
     """Talk to a model. /reset forgets the conversation; /exit or Ctrl-D ends it."""
     from rich.console import Console
@@ -117,7 +121,14 @@ def chat(
     params = sampling_params(choosing)
     from engine import Engine
 
-    engine = Engine.load(model, device=device, dtype=dtype, progress=True, compiled=compiled)
+    engine = Engine.load(
+        model,
+        device=device,
+        dtype=dtype,
+        progress=True,
+        compiled=compiled,
+        quantization=quantization,
+    )
     console = Console(stderr=True)
     start = [] if system is None else [{"role": "system", "content": unicode(system)}]
     history = list(start)

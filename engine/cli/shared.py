@@ -35,6 +35,10 @@ Compiled = Annotated[
         help="Decode by compiled graphs: several times as fast, after a wait when a shape is new.",
     ),
 ]
+Quantization = Annotated[
+    str | None,
+    typer.Option(help="int8 or int4 keeps weights in a quarter or an eighth, not exactly."),
+]
 
 
 def parse_ids(text: str) -> list[int]:

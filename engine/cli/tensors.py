@@ -16,6 +16,7 @@ from engine.cli.shared import (
     Device,
     Dtype,
     Model,
+    Quantization,
     parse_ids,
     unicode,
 )
@@ -45,6 +46,7 @@ def logits(
     cache_dtype: CacheDtype = None,
     batch_invariant: BatchInvariant = False,
     compiled: Compiled = False,
+    quantization: Quantization = None,
 ) -> None:
     """Write the logits of every position: tensors "ids" [T] and "logits" [T, V], float32."""
     given = _text_or_ids(text, ids)
@@ -63,6 +65,7 @@ def logits(
         cache_dtype=cache_dtype,
         batch_invariant=batch_invariant,
         compiled=compiled,
+        quantization=quantization,
     )
     wanted = engine.tokenizer.encode(given) if isinstance(given, str) else given
     result = engine.logits(wanted, chunk=chunk)

@@ -27,6 +27,7 @@ from engine.generate.speculation import Drafters, Speculation, no_drafts
 from engine.mask import PLAIN, Custom
 from engine.models import resolve
 from engine.probe import attached
+from engine.quantised import check_quantization
 from engine.spec import ModelSpec
 from engine.tokenizer import Tokenizer
 from engine.tokenizer.formats.open import tokenizer_file
@@ -76,6 +77,7 @@ class LoadedModel:
         cache_dtype: str | None = None,
         batch_invariant: bool = False,
         compiled: bool = False,
+        quantization: str | None = None,
         custom: Custom = PLAIN,
         speculation: Speculation | None = None,
     ) -> Self:
@@ -89,8 +91,11 @@ class LoadedModel:
         `batch_invariant`: each request's numbers have the same bits whatever is computed beside it and
         however it is cut and cached, at a price (see `engine.invariant`). `compiled`: decoding steps are
         graphs, which take up to a minute to make when their shape first comes, and are kept on disk (see
-        `engine.compiled`). `custom` is an attention of the user's own. `speculation` (a PromptLookup or a DraftModel) has tokens drafted that are then
-        read together: each is chosen from the model's own logits, as without drafts, and they come sooner
+        `engine.compiled`). `quantization`: the weights of maps are whole numbers of 8 bits ("int8") or, by
+        groups of 32 inputs, of 4 ("int4"), quantised while they are read (see `engine.quantised`); maps
+        whose inputs are no multiple of 32 stay as they are in "int4". `custom` is an attention of the
+        user's own. `speculation` (a PromptLookup or a DraftModel) has tokens drafted that are then read
+        together: each is chosen from the model's own logits, as without drafts, and they come sooner
         where the drafts are good. A beam search does without.
         Raises LockstepError with one sentence when a file, a key or the request is at fault.
         """
@@ -98,6 +103,7 @@ class LoadedModel:
         check_device(device)
         check_cache(cache, cache_tokens)
         store_named(cache_dtype)
+        check_quantization(quantization, batch_invariant)
         checkpoint = open_checkpoint(resolve(model, progress))
         check_custom(custom, checkpoint.spec, torch.device(device))
         kernel = backend_named(backend, checkpoint.spec, custom, device, DTYPES[dtype])
@@ -112,7 +118,12 @@ class LoadedModel:
             check_invariant(backend)
             decoder.use_invariant()
         load_parameters(
-            decoder, checkpoint, device=torch.device(device), dtype=DTYPES[dtype], progress=progress
+            decoder,
+            checkpoint,
+            device=torch.device(device),
+            dtype=DTYPES[dtype],
+            progress=progress,
+            quantization=quantization,
         )
         loaded = cls(decoder, checkpoint, device, dtype, cache, cache_tokens, cache_dtype)
         if speculation is not None:
