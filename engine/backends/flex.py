@@ -7,6 +7,7 @@ On CUDA that is Triton's, and no scores exist outside of it. On a CPU the scores
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from importlib.util import find_spec
 from typing import Any
@@ -51,7 +52,7 @@ def refusal(model: ModelSpec, device: torch.device, dtype: torch.dtype) -> str |
 
 
 @cache
-def compiled(compiler: str) -> Any:
+def compiled(compiler: str | Callable[..., Any]) -> Any:
     """flex_attention by one of torch's compilers, for passes of every length."""
     kernel = torch.compile(flex_attention, backend=compiler, dynamic=True, fullgraph=True)
     return torch._dynamo.config.patch(recompile_limit=GRAPHS)(kernel)

@@ -89,7 +89,7 @@ def test_flex_gives_the_logits_of_eager_however_they_are_cut(kind: str) -> None:
 def test_flex_has_no_graph_of_its_own_for_a_new_length(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else each step of decoding would be compiled, for seconds."""
     counter = CompileCounter()
-    kernel = torch.compile(flex.flex_attention, backend=counter, dynamic=True)
+    kernel = flex.compiled(counter)
     monkeypatch.setattr(flex, "compiled", lambda compiler: kernel)
     torch._dynamo.reset()
     rng = torch.Generator().manual_seed(0)
