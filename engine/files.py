@@ -39,7 +39,7 @@ def read_json(path: Path) -> dict[str, Any]:
     """The object in a JSON file; anything else is a ModelFileError that names the file."""
     text = read_text(path)
     try:
-        with _garbage_left_alone():
+        with garbage_left_alone():
             value = json.loads(text)
             if _SURROGATE.search(text):
                 json.dumps(
@@ -53,9 +53,9 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 @contextmanager
-def _garbage_left_alone() -> Iterator[None]:
+def garbage_left_alone() -> Iterator[None]:
     """Collect no garbage meanwhile: of the half million lists of a large file none is any, and
-    walking them again and again takes as long as reading them."""
+    walking them, or what is made of them, again and again takes as long as reading them."""
     collecting = gc.isenabled()
     gc.disable()
     try:

@@ -14,8 +14,8 @@ WORDS: tuple[Mutant, ...] = (
         "merges the longest pair first",
         "Sennrich et al. 2016, section 3.2",
         "tokenizer/models/ranks.py",
-        "zip(*merges, strict=True)",
-        "zip(*sorted(merges, key=lambda m: -len(m[0] + m[1])), strict=True)",
+        "chain.from_iterable(merges))",
+        "chain.from_iterable(sorted(merges, key=lambda m: -len(m[0] + m[1]))))",
         "tokenizer.merge",
     ),
     _fault(
@@ -23,8 +23,8 @@ WORDS: tuple[Mutant, ...] = (
         "takes the vocabulary's ids for merge ranks",
         "ggml-org/llama.cpp#24034",
         "tokenizer/models/ranks.py",
-        "zip(*merges, strict=True)",
-        "zip(*sorted(merges, key=lambda m: vocab.get(m[0] + m[1], 0)), strict=True)",
+        "chain.from_iterable(merges))",
+        "chain.from_iterable(sorted(merges, key=lambda m: vocab.get(m[0] + m[1], 0))))",
         "tokenizer.merge",
     ),
     _fault(

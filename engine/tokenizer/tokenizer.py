@@ -11,6 +11,7 @@ from typing import Any
 import regex
 
 from engine.errors import RequestError
+from engine.files import garbage_left_alone
 from engine.tokenizer.added import AddedToken, AddedTokens, Allows, every_token
 from engine.tokenizer.aligned import Aligned
 from engine.tokenizer.chat.template import ChatTemplate
@@ -82,7 +83,8 @@ class Tokenizer:
 
         Formats: tokenizer.json, SentencePiece's .model, tiktoken ranks, tekken.json, .gguf.
         """
-        return cls(*read_tokenizer(Path(path)))
+        with garbage_left_alone():
+            return cls(*read_tokenizer(Path(path)))
 
     @property
     def vocab_size(self) -> int:

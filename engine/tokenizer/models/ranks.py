@@ -48,7 +48,8 @@ class MergeRanks:
         Raise KeyError if one names a token that the vocabulary lacks, ValueError if a right side
         is too short for the prefix.
         """
-        lefts, rights = list(zip(*merges, strict=True)) or ((), ())
+        tokens = list(chain.from_iterable(merges))
+        lefts, rights = tokens[::2], tokens[1::2]
         join: Callable[[str, str], str] = add
         if prefix:
             size = len(prefix.encode())
@@ -56,11 +57,11 @@ class MergeRanks:
                 raise ValueError(f"the right side of a merge is shorter than {prefix!r}")
             join = partial(_join_inside, size)
         id_of = vocab.__getitem__
-        pairs = list(zip(map(id_of, lefts), map(id_of, rights), strict=True))
         self._made = list(map(id_of, map(join, lefts, rights)))
-        self.none = len(pairs)
+        self.none = len(self._made)
         # Of a pair that is listed twice the later place counts.
-        self._ranks: dict[Pair, int] = dict(zip(pairs, range(len(pairs)), strict=True))
+        pairs = zip(map(id_of, lefts), map(id_of, rights), strict=True)
+        self._ranks: dict[Pair, int] = dict(zip(pairs, range(self.none), strict=True))
         self.rank_of: Callable[[Pair, int], int] = self._ranks.get
 
     def made_of(self, pair: Pair, rank: int) -> int:
