@@ -154,11 +154,16 @@ class Candidate:
         return self.level.offers(probe) and not any(fnmatch(probe, p) for p in self.lacks)
 
 
+class NotOfferedError(LockstepError):
+    """What is asked for is no part of an engine: skipped by this reason, and nothing that went wrong."""
+
+
 class Factory(Protocol):
     """Makes the candidates that are to be judged on one model: usually one, or one per kernel.
 
     `model` is a folder in Hugging Face layout or a .gguf file, `device` a torch device, `dtype` a
-    dtype's name. Raises a LockstepError for what the engine does not support.
+    dtype's name. Raises a LockstepError for what the engine does not support, NotOfferedError where it
+    does not mean to.
     """
 
     def __call__(self, model: Path, device: str, dtype: str) -> Sequence[Candidate]: ...

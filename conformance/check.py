@@ -13,7 +13,7 @@ import torch
 
 from conformance.answers import Answers, check_answers
 from conformance.beams import check_beams
-from conformance.candidate import Candidate, Factory, Level, factory, made
+from conformance.candidate import Candidate, Factory, Level, NotOfferedError, factory, made
 from conformance.capsule import Capsule, Packer, is_capsule
 from conformance.capsule.draft import Run
 from conformance.decisions import check_decisions
@@ -221,6 +221,9 @@ class _Session:
             )
         try:
             candidates = made(self.make, model, self.device, self.dtype)
+        except NotOfferedError as error:
+            self._skip(f"{golden.case}: {error}")
+            return
         except LockstepError as error:  # the other goldens are judged all the same
             self.report.unjudged.append(f"{golden.case}: {error}")
             return

@@ -60,6 +60,10 @@ def check(
         str | None,
         typer.Option(metavar="MODULE:FUNCTION", help="Judge another engine, by its factory."),
     ] = None,
+    backend: Annotated[
+        str | None,
+        typer.Option(help="Judge this engine on one backend: eager, tiled, sdpa, flash or flex."),
+    ] = None,
     since: Annotated[
         str | None,
         typer.Option(
@@ -84,6 +88,7 @@ def check(
             "--golden": golden,
             "--level": None if level == "L5" else level,
             "--candidate": candidate,
+            "--backend": backend,
             "--html": html,
             "--capsule": capsule,
         }
@@ -100,6 +105,12 @@ def check(
     from conformance.check import ENGINE, run_check
     from conformance.report import print_report, write_html
 
+    if backend is not None:
+        from conformance import kernel_candidates
+
+        if candidate is not None:
+            raise RequestError("--backend is of this engine and does not go with --candidate")
+        candidate = kernel_candidates.named(backend)
     packer = None if capsule is None else Packer(capsule)
     with _progress() as say:
         report = run_check(

@@ -41,6 +41,32 @@ def test_check_diverges_with_status_1_and_names_the_operation(
     assert blamed == {"pre_attn_norm", "pre_mlp_norm", "final_norm"}
 
 
+def test_one_backend_is_judged_where_it_can_form_the_scores(call: Call) -> None:
+    """What it lacks is skipped by name: neither a divergence nor an error."""
+    softcaps = TINY.parent / "gemma2"
+    status, out, err = call("check", TINY, softcaps, "--backend", "flash", "--level", "L4")
+    assert status == 0
+    assert "engine (flash), whole prompt" in out and "engine (flash), chunks of 5" in out
+    assert "skipped  gemma2: the attention backend flash has no softcap, which" in out
+    assert not any(line.startswith("gemma2") for line in out.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("more", "sentence"),
+    [
+        (["--backend", "flashy"], "no attention backend 'flashy'; there are eager, tiled, sdpa"),
+        (["--backend", "flash", "--candidate", "a:b"], "--backend is of this engine and does not"),
+        (["--backend", "flash", "--since", "HEAD"], "--backend does not go with --since"),
+    ],
+)
+def test_a_backend_that_cannot_be_judged_is_one_sentence(
+    call: Call, more: list[str], sentence: str
+) -> None:
+    status, out, err = call("check", TINY, *more)
+    assert (status, out) == (2, "")
+    assert is_one_sentence(err) and sentence in err
+
+
 def test_an_altered_golden_is_status_2_and_named(call: Call, tmp_path: Path) -> None:
     """Neither a pass nor a divergence: the yardstick itself is broken."""
     copy = tmp_path / TINY.name
