@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import chain
 
 from engine.errors import RequestError
+from engine.tokenizer.word_cache import WordCache
 
 #: A token's id and how many bytes of the word it stands for.
 Symbol = tuple[int, int]
@@ -69,6 +71,7 @@ class Characters:
         self._suffix = suffix
         self.plain = not prefix and not suffix
         """Whether every character with a token is spelled as itself."""
+        self._alone = WordCache(self._ids_alone)
 
     def ids(self, word: str) -> list[int]:
         """Return the ids of the symbols of a word."""
@@ -76,7 +79,17 @@ class Characters:
             known = list(map(self._vocab.get, word))
             if None not in known:
                 return known  # type: ignore[return-value]
+            alone = list(map(self._alone.__getitem__, word))
+            if all(alone):
+                return list(chain.from_iterable(alone))
         return [token_id for token_id, _ in self.symbols(word)]
+
+    def _ids_alone(self, character: str) -> tuple[int, ...]:
+        """Return the ids of a character where they do not depend on its neighbours, else none."""
+        if character in self._vocab:
+            return (self._vocab[character],)
+        tokens = byte_tokens(character, self._vocab) if self._unknown.byte_fallback else None
+        return tuple(self._vocab[token] for token in tokens or ())
 
     def symbols(self, word: str) -> list[Symbol]:
         """Return the symbols of a word.
