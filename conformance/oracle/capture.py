@@ -266,12 +266,17 @@ def capture_quick(case: Case, out: Path, chunk: int | None) -> Golden:
     reference may be near-ties, which a trial judges by their margins.
     """
     tiny_checkpoint(case, out)
+    return capture_there(case, out, chunk)
+
+
+def capture_there(case: Case, out: Path, chunk: int | None, dtype: str = "float32") -> Golden:
+    """The same of the checkpoint of the case's sizes that is in `out`, for trials in `dtype`."""
     run = Run(
         checkpoint=out,
         prompt=tiny_ids(case),
         decode_tokens=case.decode_tokens,
         watch=case.watch,
-        dtypes=("float32",),
+        dtypes=(dtype,),
         kept_as=getattr(torch, case.kept_as),
         whole_prompts=case.whole_prompts,
         ensemble=quick(chunk),
