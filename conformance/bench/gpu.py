@@ -2,8 +2,8 @@
 
     python -m conformance.bench.gpu --out DIR [--shape 1b] [--minutes 10] [--parts bench,flash ...]
 
-judges the engine on the GPU in float32 (without TF32), bfloat16 and float16, compiled (as CUDA graphs), and on
-every attention backend; and times it against transformers on a random model of Llama's shape. Each part has a
+judges the engine on the GPU in float32 (without TF32), bfloat16 and float16, on flash, flex and tiled attention,
+and compiled (as CUDA graphs); and times it against transformers on a random model of Llama's shape. Each part has a
 share of the time, and one that fails or takes too long is reported, and does not keep the others from
 running. DIR gets gpu.json, gpu.md and each part's output; they are written after every part.
 """
@@ -83,7 +83,9 @@ def parts(
         check("float32", 2, "--dtype", "float32"),
         check("bfloat16", 2, "--dtype", "bfloat16"),
         check("float16", 2, "--dtype", "float16"),
-        check("backends", 2, "--candidate", "conformance.bench.backend_candidates:candidates"),
+        check("flash", 1, "--backend", "flash", "--dtype", dtype),
+        check("flex", 2, "--backend", "flex", "--dtype", dtype),
+        check("tiled", 1, "--backend", "tiled", "--dtype", dtype),
         check("compiled", 3, "--candidate", "conformance.compiled_candidate:candidates", cases=few),
         Part("tests", ("pytest", "-q", *spread, *offline, *tests, "--lockstep-device", device), 3),
         Part("model", (*model, "--device", device, "--dtype", dtype), 1),

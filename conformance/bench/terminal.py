@@ -15,7 +15,7 @@ from engine.memory import mebibytes
 
 
 def print_bench(bench: Bench, console: Console) -> None:
-    """Everything that was measured; medians, with the least and the most of a ratio's rounds."""
+    """Everything that was measured; medians, and beside a ratio half of its rounds' spread."""
     seen = bench.environment
     console.print(
         f"{bench.model['name']}  {bench.model['parameters'] / 1e6:,.1f} M parameters, {bench.dtype}, "
@@ -48,41 +48,45 @@ def print_bench(bench: Bench, console: Console) -> None:
         _print_falls(bench, console)
 
 
+#: Whom a column of ratios is against, in few letters.
+_HEADINGS = {"transformers": "x transf.", "transformers-compiled": "x its best", "eager": "x eager"}
+
+
 def _scenarios(bench: Bench) -> Table:
     rivals = [name for name in AGAINST if any(r.against == name for r in bench.ratios)]
     table = Table(box=None, pad_edge=False)
-    for column in ("scenario", "form"):
-        table.add_column(column, overflow="fold")
-    for column in ("median", *(f"x {name}" for name in rivals), "of limit"):
+    table.add_column("", overflow="fold")
+    for column in ("median", *(_HEADINGS[name] for name in rivals), "of limit"):
         table.add_column(column, justify="right", overflow="fold")
     table.add_column("ids", overflow="fold")
     for scenario in bench.played.scenarios:
+        table.add_row(scenario.name, style="bold")
         for form in bench.forms:
             seconds = bench.seconds(scenario.name, form.name)
             if seconds is not None:
                 table.add_row(
-                    scenario.name,
-                    form.name,
+                    f"  {form.name}",
                     f"{scenario.tokens / seconds:,.1f}/s" if scenario.tokens else duration(seconds),
                     *(_ratio(bench, scenario.name, form.name, rival) for rival in rivals),
                     _share(bench, scenario.name, form.name),
                     bench.differing.get(scenario.name, {}).get(form.name, ""),
                 )
+    table.add_row("memory while answering", style="bold")
     for form in bench.forms:
-        if taken := bench.played.memory.get(form.name):
-            against = (_ratio(bench, "memory", form.name, rival) for rival in rivals)
-            table.add_row("memory", form.name, mebibytes(taken["answer"]), *against, "", "")
+        against = (_ratio(bench, "memory", form.name, rival) for rival in rivals)
+        taken = mebibytes(bench.played.memory[form.name]["answer"])
+        table.add_row(f"  {form.name}", taken, *against, "", "")
     return table
 
 
 def _ratio(bench: Bench, scenario: str, form: str, against: str) -> str:
+    """The median, and how far the rounds lie from the middle between their extremes."""
     found = bench.ratio(scenario, form, against)
     if found is None:
         return ""
     value = found.value
-    if value.least == value.most:
-        return f"{value.median:.2f}"
-    return f"{value.median:.2f} ({value.least:.2f}-{value.most:.2f})"
+    spread = (value.most - value.least) / 2
+    return f"{value.median:.2f} ±{spread:.2f}" if spread else f"{value.median:.2f}"
 
 
 def _share(bench: Bench, scenario: str, form: str) -> str:

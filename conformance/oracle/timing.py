@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch._inductor.config as inductor
 from torch import Tensor
-from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache
+from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache, StaticCache
 from transformers.generation.configuration_utils import CompileConfig
 from transformers.generation.streamers import BaseStreamer
 
@@ -40,18 +41,18 @@ class Reference:
         self.path, self.device, self.dtype = path, device, dtype
         self._best = self._compiling() if compiled else {}
         self._compiled = compiled
+        self._caches: dict[tuple[int, int], StaticCache] = {}
         self.load()
 
     def _compiling(self) -> dict[str, Any]:
         """What `generate` is told for the best form."""
-        compiling: Any
-        if self.device.type == "cuda":
-            compiling = CompileConfig(fullgraph=True, dynamic=False, mode="reduce-overhead")
-        else:
-            compiling = CompileConfig(fullgraph=True, dynamic=False, options=ON_CPU)
+        compiling: Any = CompileConfig(fullgraph=True, dynamic=False, mode="reduce-overhead")
+        if self.device.type == "cpu":
             compiling.mode = None  # a mode is a set of options itself
             compiling._compile_all_devices = True
-        return {"cache_implementation": "static", "compile_config": compiling}
+            for option, value in ON_CPU.items():  # as options of one call they gain nothing
+                setattr(inductor, option, value)
+        return {"compile_config": compiling}
 
     def load(self) -> None:
         where = located(self.path)
@@ -84,8 +85,10 @@ class Reference:
     @torch.no_grad()
     def _generate(self, ids: Tensor, n: int, **options: Any) -> Tensor:
         if self._compiled:
-            room = -(-(ids.shape[1] + n) // BUCKET) * BUCKET
-            options |= {**self._best, "max_cache_len": room}
+            options |= {
+                **self._best,
+                cache_argument(self.model): self._static(len(ids), ids.shape[1], n),
+            }
         found: Tensor = self.model.generate(
             ids,
             attention_mask=torch.ones_like(ids),
@@ -94,6 +97,19 @@ class Reference:
             **options,
         )
         return found
+
+    def _static(self, batch: int, length: int, n: int) -> StaticCache:
+        """A cache with room for the answers, empty, and always the same one.
+
+        Frozen graphs hold the cache they were made with: another one they would neither read nor write.
+        """
+        room = -(-(length + n) // BUCKET) * BUCKET
+        if (batch, room) not in self._caches:
+            made = StaticCache(config=self.model.config, max_cache_len=room)
+            self._caches[batch, room] = made
+        cache = self._caches[batch, room]
+        cache.reset()
+        return cache
 
     @torch.no_grad()
     def read(self, prompt: Ids) -> int:

@@ -12,12 +12,9 @@ import typer
 from conformance.bench import gpu
 from conformance.bench.gpu import Done, Part, parts, run_part, run_parts
 from conformance.bench.random_llama import SHAPES, config, write_model
-from conformance.check import run_check
 from conformance.cli import app
 from conformance.process import ROOT
 from engine import Engine, SamplingParams
-from engine.backends import BACKENDS
-from tests.cli.command_line import TINY
 
 
 def part(name: str, code: str, document: str | None = None) -> Part:
@@ -51,7 +48,7 @@ def test_every_command_of_a_full_run_is_one_that_there_is(tmp_path: Path) -> Non
             sub = command.commands[name]  # type: ignore[attr-defined]
             assert sub.make_context(name, list(arguments)).params
     assert {p.name for p in every} == {
-        "float32", "bfloat16", "float16", "backends", "compiled", "tests", "model", "bench", "growth",
+        "float32", "bfloat16", "float16", "flash", "flex", "tiled", "compiled", "tests", "model", "bench", "growth",
     }  # fmt: skip
     named = [word for p in every for word in p.command if word.startswith("tests/")]
     assert named
@@ -133,14 +130,3 @@ def test_the_shapes_are_llamas(shape: str, billions: float) -> None:
     heads = 1 if said["tie_word_embeddings"] else 2
     assert (heads * vocab * dim + layers * layer + dim) / 1e9 == pytest.approx(billions, abs=1e-3)
     assert shape in SHAPES
-
-
-def test_every_backend_that_fits_is_a_candidate(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those that the CPU has, each judged by its name; flex would compile for as long as all others take."""
-    cheap = [name for name in BACKENDS if name != "flex"]
-    monkeypatch.setattr("conformance.bench.backend_candidates.BACKENDS", cheap)
-    report = run_check(golden=TINY, candidate="conformance.bench.backend_candidates:candidates")
-    assert report.conforms
-    names = {trial.candidate for trial in report.trials}
-    assert {"engine (eager)", "engine (sdpa)", "engine (tiled)"} <= names
-    assert names <= {f"engine ({name})" for name in cheap}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -80,6 +81,17 @@ def test_seconds_of_layers_are_those_of_one_and_bytes_the_most_of_one() -> None:
     assert not layers[0]._forward_hooks
 
 
+def reference(speaking: Path, compiled: bool) -> dict[str, Any]:
+    """What a worker of transformers is started with."""
+    return {
+        "model": str(speaking),
+        "device": "cpu",
+        "dtype": "float32",
+        "threads": 1,
+        "options": {"compiled": compiled},
+    }
+
+
 @pytest.fixture(scope="module")
 def speaking(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny.text_folder(tmp_path_factory.mktemp("speaking"), max_position_embeddings=128)
@@ -106,13 +118,7 @@ def test_this_engines_stages_are_all_there_and_fit_into_the_whole(speaking: Path
 
 
 def test_transformers_has_the_same_stages_with_tensors_of_the_same_sizes(speaking: Path) -> None:
-    settings = {
-        "model": str(speaking),
-        "device": "cpu",
-        "dtype": "float32",
-        "threads": 1,
-        "options": {"compiled": False},
-    }
+    settings = reference(speaking, compiled=False)
     with Worker(
         "transformers", ("conformance.oracle", "timing"), settings, lambda _: None
     ) as worker:
@@ -131,3 +137,16 @@ def test_transformers_has_the_same_stages_with_tensors_of_the_same_sizes(speakin
     assert first == [[own.read(prompt)]]
     assert len(grown["steps"]) == 2
     assert spoken["seconds"] > 0
+
+
+def test_the_compiled_form_of_transformers_begins_each_answer_with_an_empty_cache(
+    speaking: Path,
+) -> None:
+    """Its graph holds one cache for all answers; here it is run as it is written, which takes no minute."""
+    settings, own = reference(speaking, compiled=True), Ours(str(speaking), {})
+    prompts = [[3, 4, 5, 6], [9, 8, 7, 6], [3, 4, 5, 6]]
+    uncompiled = {"TORCHDYNAMO_DISABLE": "1"}
+    module = ("conformance.oracle", "timing")
+    with Worker("transformers", module, settings, lambda _: None, uncompiled) as worker:
+        answers = [worker.ask("decode", prompts=[prompt], n=6)["ids"] for prompt in prompts]
+    assert answers == [own.answer([prompt], 7) for prompt in prompts]
