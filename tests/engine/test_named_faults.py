@@ -15,13 +15,14 @@ from conformance.mutants.compiled import COMPILED
 from conformance.mutants.kernels import KERNELS
 from conformance.mutants.mutant import Mutant
 from conformance.mutants.planting import plant, planted
+from conformance.mutants.quantised import QUANTISED
 from conformance.mutants.run import processes
 from conformance.mutants.serving import SERVING
 from conformance.mutants.structured import STRUCTURED
 
 THOROUGH = settings.default.max_examples > 1000
 ONE_IN = 1 if THOROUGH else 4  # each has a process of its own, which takes seconds to start
-FAULTS = (*SERVING, *STRUCTURED, *COMPILED, *KERNELS)
+FAULTS = (*SERVING, *STRUCTURED, *COMPILED, *KERNELS, *QUANTISED)
 HERE = Path(__file__).parent
 QUIET = "-q -x --assert=plain -p no:xdist -p no:cacheprovider --timeout 120".split()
 
@@ -46,7 +47,7 @@ def test_the_faults_are_planted_in_the_code_as_it_is() -> None:
     from tests.engine.test_compiled import GOLDENS
 
     assert min(len(SERVING), len(STRUCTURED)) >= 16
-    assert len(COMPILED) >= 12
+    assert min(len(COMPILED), len(QUANTISED)) >= 12
     assert len({mutant.id for mutant in FAULTS}) == len(FAULTS)
     for mutant in FAULTS:
         assert mutant.old != mutant.new
