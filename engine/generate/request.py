@@ -13,7 +13,7 @@ from torch import Tensor
 from engine.generate.answer import AnswerText, Completion, Piece, TokenLogprob
 from engine.generate.logprobs import token_logprob
 from engine.generate.params import SamplingParams
-from engine.generate.processors import History
+from engine.generate.processors import NO_HISTORY, History
 from engine.generate.sample import Guide, Sampler
 
 
@@ -97,6 +97,8 @@ class Request:
         return piece
 
     def _history(self) -> History:
+        if not self.params.penalises:
+            return NO_HISTORY  # nobody looks at it, and the answer is not copied
         return History(self.prompt, self.tokens[len(self.prompt) :], self.ends, self.limit)
 
     def _entries(self, logits: Tensor, scores: Tensor, token: int) -> tuple[TokenLogprob, ...]:
