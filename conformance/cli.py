@@ -195,6 +195,7 @@ def bench(
         bool, typer.Option("--growth", help="Time against context, prompt and batch.")
     ] = False,
     svg: Annotated[Path | None, typer.Option(help="Draw the growth into this file.")] = None,
+    markdown: Annotated[Path | None, typer.Option(help="Write the tables into this file.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
     compare: Annotated[
         Path | None,
@@ -209,9 +210,10 @@ def bench(
     dtype: Dtype = "float32",
 ) -> None:
     """Say how fast a model runs, beside transformers and beside what the machine allows."""
-    _check_writable(svg)
+    _check_writable(svg, markdown)
     if svg is not None and not growth:
         raise RequestError("--svg draws the growth: add --growth")
+    from conformance.bench.markdown import markdown as as_markdown
     from conformance.bench.plot import growth_svg
     from conformance.bench.run import Wanted, run_bench
     from conformance.bench.scenarios import QUICK, USUAL
@@ -235,6 +237,10 @@ def bench(
     if svg is not None and found.growth is not None:
         with atomically(svg) as draft:
             draft.write_text(growth_svg(found.growth), encoding="utf-8")
+    if markdown is not None:
+        with atomically(markdown) as draft:
+            title = "growth" if growth else "how fast"
+            draft.write_text(as_markdown(found.to_json(), title), encoding="utf-8")
     _deliver(found, Path("-") if as_json else None, print_bench)
 
 

@@ -18,11 +18,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from conformance.bench.markdown import markdown
 from conformance.bench.random_llama import SHAPES
 from conformance.process import ROOT
 
@@ -163,12 +164,30 @@ def _read(part: Part, out: Path) -> Any:
 
 def write_results(done: Sequence[Done], out: Path) -> None:
     """gpu.json and gpu.md of what has been done so far."""
-    from conformance.bench.gpu_report import markdown
-
     (out / "gpu.json").write_text(
         json.dumps({"parts": [asdict(each) for each in done]}, indent=1) + "\n", encoding="utf-8"
     )
-    (out / "gpu.md").write_text(markdown(done), encoding="utf-8")
+    (out / "gpu.md").write_text("\n".join(_page(done)) + "\n", encoding="utf-8")
+
+
+def _page(done: Sequence[Done]) -> Iterator[str]:
+    """What ran, what each part proved, what was measured."""
+    yield from ("# The engine on a GPU", "")
+    for seen in [part.document["environment"] for part in done if part.document][:1]:
+        yield from (", ".join(f"{key} {value}" for key, value in seen.items()) + ".", "")
+    yield from ("| part | outcome | seconds | |", "|---|---|---|---|")
+    for part in done:
+        yield f"| {part.name} | {part.outcome} | {part.seconds:.0f} | {_said(part)} |"
+    for part in done:
+        if part.document and "scenarios" in part.document:
+            yield from ("", markdown(part.document, part.name).replace("# ", "## ", 1))
+
+
+def _said(part: Done) -> str:
+    if part.document and "verdict" in part.document:
+        runs, culprits = len(part.document["cases"]), len(part.document["culprits"])
+        return f"{part.document['verdict']}: {runs} runs, {culprits} culprits"
+    return part.says.replace("|", "\\|")
 
 
 def main(arguments: Sequence[str]) -> int:

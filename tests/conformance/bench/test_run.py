@@ -13,6 +13,7 @@ from rich.console import Console
 
 from conformance.bench import compare
 from conformance.bench.growth import Growth, Line, Point, fitted
+from conformance.bench.markdown import markdown
 from conformance.bench.plot import growth_svg, ticks
 from conformance.bench.result import Bench, model_of
 from conformance.bench.run import Wanted, run_bench
@@ -127,6 +128,25 @@ def printed(bench: Bench) -> str:
     shown = StringIO()
     print_bench(bench, Console(width=100, file=shown))
     return shown.getvalue()
+
+
+def test_markdown_has_a_table_of_everything(bench: Bench) -> None:
+    """Each with as many cells in every row as in its heading."""
+    stages = {"load": {"seconds": 1.0, "bytes": 2048}, "step.head": {"seconds": 0.5, "bytes": None}}
+    document = {**bench.to_json(), "stages": {"eager": stages, "transformers": {}}}
+    page = markdown(document, "how fast")
+    assert page.startswith(f"# {bench.environment['date'][:10]}: how fast\n")
+    for part in (
+        "| decode, batch 2 | eager |",
+        "| 9 |",
+        "Not timed: first token",
+        "GB/s",
+        "| load | ",
+    ):
+        assert part in page
+    for block in page.split("\n\n"):
+        rows = [line for line in block.splitlines() if line.startswith("|")]
+        assert len({row.count("|") for row in rows}) <= 1, block
 
 
 def test_growth_has_every_size_and_a_picture(bench: Bench) -> None:
