@@ -6,16 +6,15 @@ A name is a kind, and where it differs from the run's, a dtype, and for this eng
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from engine.device import DTYPES, check_dtype
 from engine.errors import RequestError
+from engine.quantised import KINDS as QUANTIZATIONS
 
 OURS, REFERENCE = ("conformance.bench.ours",), ("conformance.oracle", "timing")
-QUANTIZATIONS = ("int8", "int4")
 
 #: What others are held against, where it is among the forms; they are ordered by who ought to be slower.
 AGAINST = ("transformers", "transformers-compiled", "eager")
@@ -63,7 +62,7 @@ KINDS = {
 
 
 def forms(names: Sequence[str], dtype: str) -> list[Form]:
-    """By their names; RequestError for one that is unknown, named twice, or that the engine does not take."""
+    """By their names; RequestError for one that is unknown or named twice."""
     check_dtype(dtype)
     twice = [name for i, name in enumerate(names) if name in names[:i]]
     if twice:
@@ -86,19 +85,4 @@ def _form(name: str, dtype: str) -> Form:
         else:
             offered = [*DTYPES, *(QUANTIZATIONS if form.module is OURS else ())]
             raise RequestError(f"no {addition!r} for {kind}; there are {', '.join(offered)}")
-    if form.module is OURS and (missing := _missing(options)):
-        raise RequestError(f"the form {name} needs {missing[0]}=, which the engine does not take")
     return replace(form, name=name, dtype=dtype, options=options)
-
-
-def taken(names: Sequence[str]) -> list[str]:
-    """Those kinds of this engine that it has."""
-    return [name for name in names if not _missing(KINDS[name].options)]
-
-
-def _missing(options: dict[str, Any]) -> list[str]:
-    """Options that `Engine.load` does not take."""
-    from engine import Engine
-
-    known = inspect.signature(Engine.load).parameters
-    return [option for option in options if option not in known]

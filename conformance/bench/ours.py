@@ -70,7 +70,7 @@ class Ours:
                     else:
                         engine.decode(ids[-1], cache)
 
-        weights = sum(p.nbytes for p in decoder.parameters())
+        weights = sum(held.nbytes for held in (*decoder.parameters(), *decoder.buffers()))
         return {
             "load": StageFigures(load.seconds, weights),
             "tokenize": tokenize,
@@ -83,7 +83,9 @@ def step_bytes(decoder: Decoder) -> int:
     """Bytes of the weights that a step reads: all but an embedding of which it reads one row."""
     head = decoder.logits.weight
     read = [p for p in decoder.parameters() if p is not decoder.embed.weight or p is head]
-    return sum(p.nbytes for p in read)
+    return sum(
+        tensor.nbytes for tensor in (*read, *decoder.buffers())
+    )  # quantised ones are buffers
 
 
 def _params(n: int) -> SamplingParams:

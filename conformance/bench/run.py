@@ -10,7 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from conformance.bench import compare
-from conformance.bench.forms import REFERENCE, Form, forms, taken
+from conformance.bench.forms import REFERENCE, Form, forms
 from conformance.bench.growth import Asking, grow
 from conformance.bench.result import Bench, environment, model_of
 from conformance.bench.rounds import differing, play, ratios
@@ -98,7 +98,7 @@ def _chosen(wanted: Wanted) -> list[Form]:
     if wanted.against is not None and wanted.against not in RIVALS:
         raise RequestError(f"nothing to time {wanted.against!r} by; there is transformers")
     rivals = RIVALS[wanted.against] if wanted.against else ()
-    ours = wanted.forms if wanted.forms is not None else taken(("eager", "compiled"))
+    ours = wanted.forms if wanted.forms is not None else ("eager", "compiled")
     chosen = forms(list(dict.fromkeys([*rivals, *ours])), wanted.dtype)
     if any(form.module == REFERENCE for form in chosen) and not _installed("transformers"):
         raise RequestError("transformers is not installed: install the extra lockstep-llm[oracle]")

@@ -9,6 +9,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from conformance.bench.ours import step_bytes
+from conformance.bench.random_llama import write_model
 from conformance.bench.work import Work, work
 from conformance.golden import REPOSITORY_GOLDENS
 from engine import Engine
@@ -45,6 +46,17 @@ def test_a_step_reads_the_weights_that_a_decoder_holds(name: str, dtype: str) ->
     learned = engine.decoder.embed.positions  # looked up as well
     taken = step_bytes(engine.decoder) - (0 if learned is None else learned.nbytes)
     assert work(folder, dtype).weights == taken
+
+
+@pytest.mark.parametrize(("kind", "least", "most"), [("int8", 0.25, 0.3), ("int4", 0.14, 0.2)])
+def test_quantised_weights_count_as_what_is_kept(
+    tmp_path: Path, kind: str, least: float, most: float
+) -> None:
+    """A quarter of float32 and a step for each row, or a bit more than an eighth with two for each 32."""
+    write_model("tiny", tmp_path, "float32", "cpu")
+    whole = step_bytes(Engine.load(tmp_path).decoder)
+    kept = step_bytes(Engine.load(tmp_path, quantization=kind).decoder)
+    assert least < kept / whole < most
 
 
 def test_of_experts_a_token_has_some() -> None:
