@@ -134,10 +134,10 @@ KERNELS: tuple[Mutant, ...] = (
     ),
     _flex(
         "sinks-turned-round",
-        "gives the sink the share of the keys",
+        "takes the sink from its score's other side of 0",
         "pytorch/torchtitan#2211",
-        "beside.lse - attn.sinks.float()[:, None]",
-        "attn.sinks.float()[:, None] - beside.lse",
+        "sinks[h].to(known.dtype)",
+        "-sinks[h].to(known.dtype)",
         _FLEX_CUT,
     ),
     _flex(

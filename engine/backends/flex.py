@@ -1,8 +1,7 @@
 """Attention by torch's flex_attention, which compiles what is done to a score into its kernel.
 
 On CUDA that is Triton's, and no scores exist outside of it. On a CPU the scores are formed in full: torch
-2.13 compiles no kernel there that takes every length and every head's log-sum-exp. Source: Dong et al.
-2024 (FlexAttention).
+2.13 compiles no kernel there that takes every length. Source: Dong et al. 2024 (FlexAttention).
 """
 
 from __future__ import annotations
@@ -13,14 +12,17 @@ from importlib.util import find_spec
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
-from torch.nn.attention.flex_attention import AuxRequest, flex_attention
+from torch.nn.attention.flex_attention import flex_attention
 
 from engine.backends.scored import Scored
 from engine.layers import softcap
 from engine.mask import View, visible
 from engine.spec import ModelSpec
 
+#: What becomes of a score, by its sequence, head, query and key.
+Score = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
 #: Graphs of a process at most. There is one for each size of heads, window, softcap and custom part, and
 #: for whole prompts, chunks and single tokens, of one sequence and of more, but none for a new length.
 GRAPHS = 256
@@ -29,19 +31,13 @@ GRAPHS = 256
 def attend(q: Tensor, k: Tensor, v: Tensor, view: View, attn: Scored) -> Tensor:
     inside = torch.compiler.is_compiling()  # a graph of the whole pass, which takes it in
     kernel = flex_attention if inside else compiled("inductor" if q.is_cuda else "eager")
-    context, beside = kernel(
-        q,
-        k,
-        v,
-        score_mod=_score(view, attn.softcap, q.shape[1]),
-        scale=attn.scale,
-        enable_gqa=True,
-        return_aux=AuxRequest(lse=True),
-    )
+    score = _score(view, attn.softcap, q.shape[1])
     if attn.sinks is not None:
-        # A sink takes its share of the softmax, and has no value.
-        share = torch.sigmoid(beside.lse - attn.sinks.float()[:, None])  # [B, H, T]
-        context = context * share[..., None].to(context.dtype)
+        # A sink is a key behind the others, without a value. Its share cannot come from the log-sum-exp,
+        # whose rounding all of a context would have.
+        k, v = F.pad(k, (0, 0, 0, 1)), F.pad(v, (0, 0, 0, 1))
+        score = _beside_sinks(score, attn.sinks, view.k_pos)
+    context = kernel(q, k, v, score_mod=score, scale=attn.scale, enable_gqa=True)
     return attn.context(context)
 
 
@@ -58,7 +54,18 @@ def compiled(compiler: str | Callable[..., Any]) -> Any:
     return torch._dynamo.config.patch(recompile_limit=GRAPHS)(kernel)
 
 
-def _score(view: View, cap: float | None, heads: int) -> Any:
+def _beside_sinks(score: Score, sinks: Tensor, k_pos: Tensor) -> Score:
+    """The same for the keys, and each head's sink behind the last of them."""
+
+    def beside(s: Tensor, b: Tensor, h: Tensor, t: Tensor, key: Tensor) -> Tensor:
+        last = k_pos.shape[1] - 1
+        known = score(s, b, h, t, key.clamp(max=last))
+        return torch.where(key > last, sinks[h].to(known.dtype), known)
+
+    return beside
+
+
+def _score(view: View, cap: float | None, heads: int) -> Score:
     """What becomes of a score, a single number, by its sequence, head, query and key."""
     q_pos, k_pos, window = view.q_pos, view.k_pos, view.window
     full = (len(q_pos), heads, q_pos.shape[1], k_pos.shape[1])
