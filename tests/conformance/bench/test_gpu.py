@@ -104,7 +104,7 @@ def test_half_a_document_is_none(tmp_path: Path) -> None:
 
 def test_unknown_parts_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for argv, says in (
-        (["--out", str(tmp_path), "--parts", "benhc"], "no part 'benhc'; there are float32"),
+        (["--out", str(tmp_path), "--parts", "benhc"], "no part 'benhc'; there are tests, float32"),
         ([], "--out is missing"),
     ):
         with pytest.raises(SystemExit, match="2"):
