@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby, takewhile
+from typing import NamedTuple
 
 import regex
 
@@ -35,8 +36,7 @@ class AddedToken:
     single_word: bool = False
 
 
-@dataclass(frozen=True)
-class Match:
+class Match(NamedTuple):
     """A stretch [start, end) of a text: an added token's id, or None for plain text."""
 
     id: int | None
