@@ -290,8 +290,14 @@ def _in_pieces(
     weight: Tensor,
     dtype: torch.dtype,
 ) -> tuple[Tensor, ...]:
-    """Some rows at a time, so that no further copy of a weight is made on the way."""
+    """Some rows at a time, each in its place, so that no further copy of a weight is made on the way."""
     *leading, n_in = weight.shape
-    pieces = weight.reshape(-1, n_in).split(max(1, PIECE // n_in))
-    done = zip(*(quantise(piece, dtype) for piece in pieces), strict=True)
-    return tuple(torch.cat(parts).unflatten(0, leading) for parts in done)
+    rows = weight.reshape(-1, n_in)
+    step = max(1, PIECE // n_in)
+    whole: list[Tensor] = []
+    for start in range(0, len(rows), step):
+        parts = quantise(rows[start : start + step], dtype)
+        whole = whole or [part.new_empty(len(rows), *part.shape[1:]) for part in parts]
+        for all_rows, some in zip(whole, parts, strict=True):
+            all_rows[start : start + step] = some
+    return tuple(part.unflatten(0, leading) for part in whole)
