@@ -5,6 +5,7 @@
 NAME is a tokenizer that `lockstep fetch` knows; without one, six of them are measured. Cold is a
 tokenizer that has seen no word yet, warm one that has just seen the same text. The library keeps its
 own cache of words between calls. tiktoken stands beside the vocabularies that it can be given.
+Seconds are those of the processor, so that whoever else is computing counts for little.
 """
 
 from __future__ import annotations
@@ -89,7 +90,7 @@ def tiktoken_of(folder: Path) -> tiktoken.Encoding | None:
 
 
 def in_turn(contestants: Mapping[str, Callable[[], Work]], rounds: int) -> dict[str, float]:
-    """Return the median seconds of each, taken in turn, so that a neighbour's work meets them all.
+    """Return the median processor seconds of each, taken in turn.
 
     A contestant prepares, which takes no time, and returns what is to be measured.
     """
@@ -97,9 +98,9 @@ def in_turn(contestants: Mapping[str, Callable[[], Work]], rounds: int) -> dict[
     for _ in range(rounds):
         for name, prepare in contestants.items():
             work = prepare()
-            start = time.perf_counter()
+            start = time.process_time()
             work()
-            taken[name].append(time.perf_counter() - start)
+            taken[name].append(time.process_time() - start)
     return {name: statistics.median(times) for name, times in taken.items()}
 
 
