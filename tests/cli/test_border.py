@@ -124,9 +124,7 @@ def test_exceptions_become_a_status(
     assert err.count("\n") <= 1
 
 
-COMMANDS = (
-    "fetch generate chat tokenize detokenize logits trace memory check golden mutants invariance bench"
-)
+COMMANDS = "fetch generate chat tokenize detokenize logits trace memory check golden mutants invariance bench"
 
 
 @pytest.mark.parametrize(

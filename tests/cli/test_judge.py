@@ -44,7 +44,7 @@ def test_check_diverges_with_status_1_and_names_the_operation(
 def test_one_backend_is_judged_where_it_can_form_the_scores(call: Call) -> None:
     """What it lacks is skipped by name: neither a divergence nor an error."""
     softcaps = TINY.parent / "gemma2"
-    status, out, err = call("check", TINY, softcaps, "--backend", "flash", "--level", "L4")
+    status, out, _err = call("check", TINY, softcaps, "--backend", "flash", "--level", "L4")
     assert status == 0
     assert "engine (flash), whole prompt" in out and "engine (flash), chunks of 5" in out
     assert "skipped  gemma2: the attention backend flash has no softcap, which" in out
