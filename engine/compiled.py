@@ -18,8 +18,9 @@ from typing import cast
 
 import torch
 from torch import Tensor
+from torch._dynamo.exc import TorchDynamoException
 from torch._inductor.cpp_builder import get_cpp_compiler
-from torch._inductor.exc import InvalidCxxCompiler
+from torch._inductor.exc import InductorError, InvalidCxxCompiler
 
 from engine.arithmetic import Arithmetic, Computing
 from engine.attention import Step
@@ -27,7 +28,7 @@ from engine.backends import Kernel, eager, sdpa, supports
 from engine.backends.scored import Scored
 from engine.cache import Cache, Part, bucket
 from engine.decoder import Block, Decoder
-from engine.errors import RequestError
+from engine.errors import LockstepError, RequestError
 from engine.mask import PLAIN, Custom, View
 from engine.models import cache_dir
 from engine.probe import watched
@@ -83,7 +84,14 @@ class CompiledDecoder(Decoder):
             if isinstance(module, Computing):
                 module.arithmetic = SUMS_OF_FEW_ROWS
         self.progress = progress
-        self._graph = torch.compile(self.run, fullgraph=True, dynamic=False)
+        # Launching a step's kernels one by one would take a GPU longer than running them.
+        self._on_cuda = torch.device(device).type == "cuda"
+        self._graph = torch.compile(
+            self.run,
+            fullgraph=True,
+            dynamic=False,
+            options={"triton.cudagraphs": True} if self._on_cuda else None,
+        )
         self.compiled_steps = 0  # that were run as graphs
         self._seen: set[tuple[int, ...]] = set()
 
@@ -102,6 +110,7 @@ class CompiledDecoder(Decoder):
     ) -> Tensor:
         parts = parts or cache.rows(ids.shape)
         alike = all(part.n == 1 for part in parts) and len(parts) <= ROWS[-1]
+        alike &= last is None or set([last] if isinstance(last, int) else last) == {1}
         if not alike or watched(self) or watched(cache):
             return super().forward(ids, cache, parts, last, read_as)
         rows = next(rows for rows in ROWS if len(parts) <= rows)
@@ -117,11 +126,20 @@ class CompiledDecoder(Decoder):
         keys = [reach.k_pos.shape[1] for reach in group.reaches.values()]
         shape = (len(ids), *keys)
         label = f"compiling a step of {len(ids)} x {max(keys)} keys"
-        with busy(label, show=self.progress and shape not in self._seen):
-            logits: Tensor = self._graph(ids, step, cache.layers)
+        if self._on_cuda:  # so that a recorded graph may write to them
+            for store in cache.stores():
+                torch._dynamo.mark_static_address(store.data, guard=False)
+        try:
+            with busy(label, show=self.progress and shape not in self._seen):
+                logits: Tensor = self._graph(ids, step, cache.layers)
+        except (TorchDynamoException, InductorError) as error:
+            reason = str(error).strip().splitlines()[0]
+            raise LockstepError(
+                f"a step cannot be compiled: {reason}; load the model without compiled"
+            ) from error
         self._seen.add(shape)
         self.compiled_steps += 1
-        return logits
+        return logits.clone() if self._on_cuda else logits  # the next step is written in its place
 
 
 def fitting(capacity: int, batch: int) -> tuple[int, int]:

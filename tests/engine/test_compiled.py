@@ -19,7 +19,8 @@ from conformance.verdict import trial
 from engine import Engine, SamplingParams
 from engine.cache import BLOCK_SIZE, Part, Room
 from engine.compiled import ROWS
-from engine.errors import RequestError
+from engine.errors import LockstepError, RequestError
+from engine.mask import Custom
 from engine.probe import attached
 
 #: A golden of each family, and one whose rope follows the length.
@@ -181,3 +182,14 @@ def test_a_machine_without_a_compiler_is_told_so(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("torch._inductor.config.cpp.cxx", ("no-such-compiler",))
     with pytest.raises(RequestError, match="needs a C\\+\\+ compiler: install g\\+\\+ or clang"):
         Engine.load(LLAMA, compiled=True)
+
+
+def test_what_cannot_be_captured_is_one_clear_error() -> None:
+    """A user's own mask that looks at numbers on its way; without graphs it may."""
+
+    def looks(q_pos: Tensor, k_pos: Tensor) -> Tensor:
+        return k_pos > q_pos - 4 if bool((q_pos > -2).all()) else k_pos > q_pos
+
+    engine = Engine.load(LLAMA, compiled=True, custom=Custom(mask=looks))
+    with pytest.raises(LockstepError, match=r"a step cannot be compiled: .*without compiled"):
+        engine.generate([1, 2, 3], SamplingParams(max_tokens=3, ignore_eos=True))
