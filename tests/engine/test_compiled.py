@@ -62,6 +62,8 @@ def test_each_family_is_one_graph_inside_the_envelope(
     assert len(graphs) == 1
 
 
+# The compiler imports what torch itself calls old.
+@pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
 def test_the_compilers_own_code_is_inside_the_envelope() -> None:
     golden = Golden(REPOSITORY_GOLDENS / "llama-bias")
     (candidate,) = candidates(golden.folder, "cpu", "float32")
