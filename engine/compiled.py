@@ -8,6 +8,9 @@ or copied, so that weights stay mapped to their file. A step takes about as long
 A graph is compiled when its shape first comes, for a number of rows and a number of keys out of a few
 (`ROWS`, `Layout.bucket`), and kept on disk for later starts. Passes of several tokens run as they do
 without it, as do all passes while a probe is watched: graphs have no probes.
+
+What is in a graph is told by `is_dynamo_compiling`, which is true for the code that is being captured and
+for no other: `is_compiling` is true in all threads of a process while one of them compiles.
 """
 
 from __future__ import annotations
@@ -47,7 +50,7 @@ class SumsOfFewRows(Arithmetic):
 
     def linear(self, x: Tensor, weight: Weight, bias: Tensor | None = None) -> Tensor:
         rows = x.reshape(-1, x.shape[-1])
-        if len(rows) > FEW or not torch.compiler.is_compiling():
+        if len(rows) > FEW or not torch.compiler.is_dynamo_compiling():
             return linear(x, weight, bias)
         done = product_of_few(rows, weight)
         return (done if bias is None else done + bias).view(*x.shape[:-1], -1)
@@ -63,7 +66,7 @@ class InGraphs:
         self.in_graphs, self.otherwise = in_graphs, otherwise
 
     def __call__(self, q: Tensor, k: Tensor, v: Tensor, view: View, attn: Scored) -> Tensor:
-        kernel = self.in_graphs if torch.compiler.is_compiling() else self.otherwise
+        kernel = self.in_graphs if torch.compiler.is_dynamo_compiling() else self.otherwise
         return kernel(q, k, v, view, attn)
 
 

@@ -88,7 +88,7 @@ class Experts(Computing, Probe):
 
     def forward(self, x: Tensor, ids: Tensor, weights: Tensor) -> Tensor:  # type: ignore[override]
         rows = x.flatten(0, 1)  # [B * T, dim]
-        if torch.compiler.is_compiling():
+        if torch.compiler.is_dynamo_compiling():
             return self._each_choice(rows, ids, weights).to(x.dtype).view_as(x)
         k = ids.shape[-1]
         total = torch.zeros_like(rows, dtype=torch.float32)

@@ -63,7 +63,7 @@ class LooseWeight(Quantised):
         return type(self)(*(part[at] for part in self.parts))
 
     def product(self, x: Tensor) -> Tensor:
-        if torch.compiler.is_compiling():
+        if torch.compiler.is_dynamo_compiling():
             return F.linear(x, self.dequantised(x.dtype))
         rows = max(1, PIECE // x.shape[-1])
         pieces = [part.split(rows) for part in self.parts]

@@ -92,6 +92,14 @@ COMPILED: tuple[Mutant, ...] = (
         "test_moe.py::test_it_equals_the_plain_twin",
     ),
     _compiled(
+        "another-threads-graph",
+        "takes what another thread compiles for a graph of its own",
+        "moe.py",
+        "torch.compiler.is_dynamo_compiling()",
+        "torch.compiler.is_compiling()",
+        "test_moe.py::test_a_graph_that_another_thread_compiles_changes_nothing",
+    ),
+    _compiled(
         "experts-unweighted",
         "adds the chosen experts up as they are",
         "moe.py",

@@ -29,7 +29,7 @@ GRAPHS = 256
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, view: View, attn: Scored) -> Tensor:
-    inside = torch.compiler.is_compiling()  # a graph of the whole pass, which takes it in
+    inside = torch.compiler.is_dynamo_compiling()  # a graph of the whole pass, which takes it in
     kernel = flex_attention if inside else compiled("inductor" if q.is_cuda else "eager")
     score = _score(view, attn.softcap, q.shape[1])
     if attn.sinks is not None:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from engine import spec
 from engine.errors import ModelFileError
-from engine.moe import MoE
+from engine.moe import Experts, MoE
 from engine.probe import attached
 from tests.engine import tiny
 
@@ -137,7 +137,7 @@ def test_it_equals_the_plain_twin(moe: spec.MoE, seed: int, batch: int, new: int
     twin = Twin(moe, layer)
     wanted = [[twin(row.double()) for row in rows] for rows in x]
     seen = run(layer, x)
-    with patch("torch.compiler.is_compiling", return_value=True):
+    with patch("torch.compiler.is_dynamo_compiling", return_value=True):
         in_a_graph = run(layer, x)["out"]
     assert seen["expert_ids"].shape == (batch, new, moe.top_k)
     for b in range(batch):
@@ -147,6 +147,17 @@ def test_it_equals_the_plain_twin(moe: spec.MoE, seed: int, batch: int, new: int
             assert seen["expert_weights"][b, t].tolist() == pytest.approx(weights, rel=1e-4)
             for given_out in (seen["out"], in_a_graph):
                 assert given_out[b, t].tolist() == pytest.approx(out.tolist(), rel=1e-4, abs=1e-5)
+
+
+def test_a_graph_that_another_thread_compiles_changes_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """torch's own flag is the whole process's: a long prompt would copy its experts' weights for each token."""
+    monkeypatch.setattr("torch.compiler._is_compiling_flag", True)
+    monkeypatch.setattr(Experts, "_each_choice", lambda *_: pytest.fail("taken for a graph"))
+    moe = spec.MoE(6, 4, 5, spec.Router("softmax", normalise=True, bias=True))
+    assert torch.compiler.is_compiling()
+    run(tiny.filled(MoE(DIM, moe), seed=3), torch.ones(1, 3, DIM))
 
 
 @pytest.mark.parametrize("score", ["softmax", "sigmoid"])
