@@ -21,9 +21,9 @@ from typing import cast
 
 import torch
 from torch import Tensor
-from torch._dynamo.exc import TorchDynamoException
+from torch._dynamo.exc import FailOnRecompileLimitHit, TorchDynamoException
 from torch._inductor.cpp_builder import get_cpp_compiler
-from torch._inductor.exc import InductorError, InvalidCxxCompiler
+from torch._inductor.exc import InvalidCxxCompiler
 
 from engine.arithmetic import Arithmetic, Computing
 from engine.attention import Step
@@ -135,7 +135,7 @@ class CompiledDecoder(Decoder):
         try:
             with busy(label, show=self.progress and shape not in self._seen):
                 logits: Tensor = self._graph(ids, step, cache.layers)
-        except (TorchDynamoException, InductorError) as error:
+        except (TorchDynamoException, FailOnRecompileLimitHit) as error:
             reason = str(error).strip().splitlines()[0]
             raise LockstepError(
                 f"a step cannot be compiled: {reason}; load the model without compiled"
@@ -150,10 +150,13 @@ def fitting(capacity: int, batch: int) -> tuple[int, int]:
     return bucket(capacity), next((rows for rows in ROWS if batch <= rows), batch)
 
 
-def check_compiled(batch_invariant: bool) -> None:
-    """Raises RequestError where steps cannot be compiled; tells torch how many graphs to keep, and where."""
+def prepare_compiling(batch_invariant: bool) -> None:
+    """Tells torch how many graphs to keep, and where; RequestError where steps cannot be compiled."""
     if batch_invariant:
-        raise RequestError("the batch-invariant mode has kernels of its own and cannot be compiled")
+        raise RequestError(
+            "the batch-invariant mode has kernels of its own and cannot be compiled; "
+            "ask for one of the two"
+        )
     try:
         get_cpp_compiler()
     except InvalidCxxCompiler as error:

@@ -29,7 +29,7 @@ from engine.errors import RequestError
 
 GROUP = 32  # inputs of a row with a step and a middle of their own: 4-bit numbers
 PIECE = 2**20  # numbers of a weight that are floating point at once
-#: bfloat16 rows of which torch's int8 kernel is faster than a matrix product (measured: 24).
+#: bfloat16 rows of which torch's int8 kernel is faster than a matrix product (measured: up to 24).
 KERNEL_ROWS = 16
 #: What the packed kernels want the outputs to be a multiple of.
 PACKED_ROWS = 16
@@ -52,7 +52,7 @@ class LooseWeight(Quantised):
 
     @abstractmethod
     def inner(self, at: Any, x: Tensor) -> Tensor:
-        """Sums over the last axis of W[at] times x [..., in], in float32."""
+        """Sums over the last axis of W[at] times x [..., in], in float32; `at` indexes the leading axes."""
 
     @property
     def parts(self) -> tuple[Tensor, ...]:
@@ -246,7 +246,9 @@ def check_quantization(kind: str | None, batch_invariant: bool) -> None:
     if kind not in KINDS:
         raise RequestError(f"no quantization {kind!r}; there are {', '.join(KINDS)}")
     if batch_invariant:
-        raise RequestError("the batch-invariant mode has no kernels for quantised weights")
+        raise RequestError(
+            "the batch-invariant mode has no kernels for quantised weights; ask for one of the two"
+        )
 
 
 def to_int8(rows: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:

@@ -16,7 +16,7 @@ from torch import Tensor
 from engine.backends import backend as backend_named
 from engine.backends import check_invariant
 from engine.cache import Cache, PagedCache, Part, check_cache, make_cache, store_named
-from engine.compiled import CompiledDecoder, check_compiled, fitting
+from engine.compiled import CompiledDecoder, fitting, prepare_compiling
 from engine.custom import check_custom
 from engine.decoder import Decoder
 from engine.device import DTYPES, check_device, check_dtype
@@ -90,12 +90,13 @@ class LoadedModel:
         `cache_dtype` "int8" keeps whole numbers, in about a quarter of float32's memory, not exactly.
         `batch_invariant`: each request's numbers have the same bits whatever is computed beside it and
         however it is cut and cached, at a price (see `engine.invariant`). `compiled`: decoding steps are
-        graphs, which take up to a minute to make when their shape first comes, and are kept on disk (see
-        `engine.compiled`). `quantization`: the weights of maps are whole numbers of 8 bits ("int8") or, by
-        groups of 32 inputs, of 4 ("int4"), quantised while they are read (see `engine.quantised`); maps
-        whose inputs are no multiple of 32 stay as they are in "int4". `custom` is an attention of the
-        user's own. `speculation` (a PromptLookup or a DraftModel) has tokens drafted that are then read
-        together: each is chosen from the model's own logits, as without drafts, and they come sooner
+        graphs, which take up to a minute to make when their shape first comes, and are kept on disk;
+        attention in them is by sdpa or eager, whatever the backend, and a step that reads drafts is none
+        (see `engine.compiled`). `quantization`: the weights of maps are whole numbers of 8 bits ("int8")
+        or, by groups of 32 inputs, of 4 ("int4"), quantised while they are read (see `engine.quantised`);
+        maps whose inputs are no multiple of 32 stay as they are in "int4". `custom` is an attention of
+        the user's own. `speculation` (a PromptLookup or a DraftModel) has tokens drafted that are then
+        read together: each is chosen from the model's own logits, as without drafts, and they come sooner
         where the drafts are good. A beam search does without.
         Raises LockstepError with one sentence when a file, a key or the request is at fault.
         """
@@ -104,12 +105,13 @@ class LoadedModel:
         check_cache(cache, cache_tokens)
         store_named(cache_dtype)
         check_quantization(quantization, batch_invariant)
+        if compiled:
+            prepare_compiling(batch_invariant)
         checkpoint = open_checkpoint(resolve(model, progress))
         check_custom(custom, checkpoint.spec, torch.device(device))
         kernel = backend_named(backend, checkpoint.spec, custom, device, DTYPES[dtype])
         decoder: Decoder
         if compiled:
-            check_compiled(batch_invariant)
             decoder = CompiledDecoder(checkpoint.spec, kernel, device, custom, progress)
         else:
             decoder = Decoder(checkpoint.spec, kernel, device, custom)
