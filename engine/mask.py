@@ -49,7 +49,8 @@ class View:
     """What the queries at q_pos [B, T] see of the keys at k_pos [B, S], in layers of one window.
 
     Among the keys are the queries' own, and they come in the order of their positions, with none left
-    out between a sequence's first and last; slots without a token are behind them.
+    out between a sequence's first and last; slots without a token are behind them. A graph's keys alone
+    may come in another order (`Layout.bucket`): its kernel is one that looks at nothing but positions.
     """
 
     def __init__(

@@ -1,8 +1,7 @@
 """transformers as a subject of timing, in the ordinary way or in its best, and models for it to be timed on.
 
 The ordinary way is `generate` with sdpa attention and a growing cache. The best that was found is
-`generate` with a static cache and its decoding step compiled (see docs/measurements/bench.md for what
-was tried).
+`generate` with a static cache and its decoding step compiled (docs/bench.md says what was tried).
 """
 
 from __future__ import annotations

@@ -32,12 +32,12 @@ Compiled = Annotated[
     bool,
     typer.Option(
         "--compiled",
-        help="Decode by compiled graphs: several times as fast, after a wait when a shape is new.",
+        help="Decode by compiled graphs: faster, after a wait of up to a minute when a shape is new.",
     ),
 ]
 Quantization = Annotated[
     str | None,
-    typer.Option(help="int8 or int4 keeps weights in a quarter or an eighth, not exactly."),
+    typer.Option(help="int8 or int4 keeps weights in 1 or about 0.7 bytes a number, not exactly."),
 ]
 
 
