@@ -17,7 +17,7 @@ Key = tuple[str, str, str]
 
 @dataclass(frozen=True)
 class Fall:
-    """A ratio that is lower than it was, by more than its rounds differ in either run."""
+    """A ratio that is lower than it was, by more than its rounds differ in the mean of both runs."""
 
     scenario: str
     form: str

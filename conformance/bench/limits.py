@@ -48,7 +48,10 @@ def best_of(rounds: Sequence[Limits]) -> Limits:
 
 
 class Machine:
-    """Measures the limits, as often as it is asked."""
+    """Measures the limits, as often as it is asked, by reading `size` bytes and by products of `shapes`.
+
+    Those are tokens, inputs and outputs of a map.
+    """
 
     def __init__(
         self, device: torch.device, dtypes: list[str], size: int, shapes: list[list[int]]

@@ -118,7 +118,7 @@ def _growth(growth: Document) -> Iterator[str]:
         yield from _heading(what, *forms, "at least")
         for size in dict.fromkeys(point["size"] for point in points):
             row = {point["form"]: point for point in points if point["size"] == size}
-            cells = [_milliseconds(row[form]["seconds"]) for form in forms if form in row]
+            cells = [_milliseconds(row[form]["seconds"]) if form in row else "" for form in forms]
             least = _milliseconds(next(iter(row.values()))["limit"])
             yield f"| {size:,} | {' | '.join([*cells, least])} |"
     yield from ("", *_GROWTH.splitlines())

@@ -29,7 +29,7 @@ RIVALS = {"transformers": ("transformers", "transformers-compiled")}
 
 @dataclass(frozen=True)
 class Wanted:
-    """What is asked of a run; `forms` by name, or None for all that there are."""
+    """What is asked of a run; `forms` by name, or None for eager and compiled."""
 
     model: str
     against: str | None = None

@@ -28,7 +28,7 @@ SPOKEN = TEXT[:-1]
 class Scenario:
     """A question with its details; `tokens` come of it, and `context` are in view at most.
 
-    `unit` says what its figure is: tokens per second, or seconds.
+    Where no tokens come of it, its figure is seconds and not tokens per second.
     """
 
     name: str
@@ -52,7 +52,7 @@ class Scenario:
 
 @dataclass(frozen=True)
 class Sizes:
-    """How much is asked: `USUAL` is what the README's figures are of."""
+    """How much is asked."""
 
     prompt: int = 16
     answer: int = 64

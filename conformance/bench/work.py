@@ -67,7 +67,7 @@ def _pairs(length: int, window: int) -> int:
     return full * (full + 1) // 2 + (length - full) * full
 
 
-def work(model: Path, dtype: str, device: str = "cpu") -> Work:
+def work(model: Path, dtype: str) -> Work:
     """Of a model in `dtype`; LockstepError where it cannot be opened."""
     checkpoint = open_checkpoint(model)
     shape = checkpoint.spec
