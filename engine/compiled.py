@@ -127,7 +127,8 @@ class CompiledDecoder(Decoder):
         """Logits [B, 1, V] of ids [B, 1], compiled now if this is the first step of its shape."""
         (group,) = step.groups
         keys = [reach.k_pos.shape[1] for reach in group.reaches.values()]
-        shape = (len(ids), *keys)
+        sizes = [n for layout in cache.layouts.values() for n in (layout.banks, layout.slots)]
+        shape = (len(ids), *keys, *sizes)
         label = f"compiling a step of {len(ids)} x {max(keys)} keys"
         if self._on_cuda:  # so that a recorded graph may write to them
             for store in cache.stores():
