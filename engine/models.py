@@ -24,7 +24,7 @@ _HUB_UNUSED = ("*/*", "consolidated*.safetensors")
 
 
 def cache_dir() -> Path:
-    """Where fetched models live: LOCKSTEP_CACHE, or the user's cache folder."""
+    """Where fetched models and compiled graphs live: LOCKSTEP_CACHE, or the user's cache folder."""
     chosen = os.environ.get("LOCKSTEP_CACHE")
     if chosen:
         return Path(chosen).expanduser()
