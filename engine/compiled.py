@@ -120,7 +120,12 @@ class CompiledDecoder(Decoder):
         column = ids.view(-1, 1)
         column = torch.cat((column, column[-1:].expand(rows - len(column), 1)))
         step = self.step(cache.extend_bucket(parts, rows, read_as))
-        logits = self._run_graph(column, step, cache)[: len(parts)]
+        try:
+            logits = self._run_graph(column, step, cache)[: len(parts)]
+        except LockstepError:
+            for part in parts:
+                cache.rewind(part.room, part.room.length - 1)
+            raise
         return logits.view(len(ids), -1, logits.shape[-1])
 
     def _run_graph(self, ids: Tensor, step: Step, cache: Cache) -> Tensor:
@@ -130,14 +135,11 @@ class CompiledDecoder(Decoder):
         sizes = [n for layout in cache.layouts.values() for n in (layout.banks, layout.slots)]
         shape = (len(ids), *keys, *sizes)
         label = f"compiling a step of {len(ids)} x {max(keys)} keys"
-        if self._on_cuda:  # so that a recorded graph may write to them
-            for store in cache.stores():
-                torch._dynamo.mark_static_address(store.data, guard=False)
         try:
             with busy(label, show=self.progress and shape not in self._seen):
                 logits: Tensor = self._graph(ids, step, cache.layers)
         except (TorchDynamoException, FailOnRecompileLimitHit) as error:
-            reason = str(error).strip().splitlines()[0]
+            reason = (str(error).strip() or type(error).__name__).splitlines()[0]
             raise LockstepError(
                 f"a step cannot be compiled: {reason}; load the model without compiled"
             ) from error
@@ -146,9 +148,22 @@ class CompiledDecoder(Decoder):
         return logits.clone() if self._on_cuda else logits  # the next step is written in its place
 
 
-def fitting(capacity: int, batch: int) -> tuple[int, int]:
-    """The next larger size of a cache, in tokens and sequences, so that graphs can be used again."""
-    return bucket(capacity), next((rows for rows in ROWS if batch <= rows), batch)
+def fitting(capacity: int, batch: int, context: int) -> tuple[int, int]:
+    """The next larger size of a cache, in tokens and sequences, so that graphs can be used again.
+
+    No larger than a model's `context`, unless that was asked for.
+    """
+    tokens = min(bucket(capacity), max(capacity, context))
+    return tokens, next((rows for rows in ROWS if batch <= rows), batch)
+
+
+def stays(cache: Cache) -> None:
+    """Tells torch that a cache is there for good, so that a CUDA graph may be recorded that writes to it.
+
+    To write to one that is made for a call would take a recording for each call.
+    """
+    for store in cache.stores():
+        torch._dynamo.mark_static_address(store.data, guard=False)
 
 
 def prepare_compiling(batch_invariant: bool) -> None:
@@ -158,6 +173,8 @@ def prepare_compiling(batch_invariant: bool) -> None:
             "the batch-invariant mode has kernels of its own and cannot be compiled; "
             "ask for one of the two"
         )
+    if torch._dynamo.config.disable:
+        raise RequestError("compiling is switched off: unset TORCH_COMPILE_DISABLE")
     try:
         get_cpp_compiler()
     except InvalidCxxCompiler as error:

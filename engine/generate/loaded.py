@@ -6,6 +6,7 @@ It knows its weights, its end tokens and what caches it needs, and nothing of ho
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Self
@@ -16,7 +17,7 @@ from torch import Tensor
 from engine.backends import backend as backend_named
 from engine.backends import check_invariant
 from engine.cache import Cache, PagedCache, Part, check_cache, make_cache, store_named
-from engine.compiled import CompiledDecoder, fitting, prepare_compiling
+from engine.compiled import CompiledDecoder, fitting, prepare_compiling, stays
 from engine.custom import check_custom
 from engine.decoder import Decoder
 from engine.device import DTYPES, check_device, check_dtype
@@ -161,24 +162,24 @@ class LoadedModel:
         A forward pass may have up to `longest_pass` tokens of a sequence, by default all of them.
         """
         if isinstance(self.decoder, CompiledDecoder):
-            capacity, batch = fitting(capacity, batch)
+            with suppress(RequestError):  # then one of just that size may fit
+                fitted = fitting(capacity, batch, self.spec.context)
+                return self._make_cache(self.cache, *fitted, longest_pass or capacity)
+        return self._make_cache(self.cache, capacity, batch, longest_pass)
+
+    def _make_cache(self, kind: str, tokens: int, batch: int, longest_pass: int | None) -> Cache:
         return make_cache(
-            self.cache,
-            self.spec,
-            capacity,
-            batch,
-            longest_pass,
-            self.dtype,
-            self.device,
-            self.store,
+            kind, self.spec, tokens, batch, longest_pass, self.dtype, self.device, self.store
         )
 
     @cached_property
     def pages(self) -> PagedCache:
         """The paged cache that all calls share, with its counters; made when first needed."""
         tokens = self.cache_tokens or min(PAGED_TOKENS, 4 * self.spec.context)
-        cache = make_cache("paged", self.spec, tokens, 1, None, self.dtype, self.device, self.store)
+        cache = self._make_cache("paged", tokens, 1, None)
         assert isinstance(cache, PagedCache)
+        if isinstance(self.decoder, CompiledDecoder):
+            stays(cache)
         return cache
 
     def prefill(self, ids: Sequence[int], cache: Cache) -> Tensor:

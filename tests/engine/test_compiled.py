@@ -195,3 +195,21 @@ def test_what_cannot_be_captured_is_one_clear_error() -> None:
     engine = Engine.load(LLAMA, compiled=True, custom=Custom(mask=looks))
     with pytest.raises(LockstepError, match=r"a step cannot be compiled: .*without compiled"):
         engine.generate([1, 2, 3], SamplingParams(max_tokens=3, ignore_eos=True))
+    cache = engine.new_cache(8)
+    with torch.inference_mode(), pytest.raises(LockstepError):
+        engine.decode(5, cache)
+    assert cache.length == 0  # the token was not taken
+
+
+def test_compiling_that_is_switched_off_is_refused() -> None:
+    off = torch._dynamo.config.patch(disable=True)
+    with off, pytest.raises(RequestError, match="unset TORCH_COMPILE_DISABLE"):
+        Engine.load(LLAMA, compiled=True)
+
+
+def test_where_memory_is_short_a_cache_is_made_to_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the slots that graphs of few shapes would like; and none is longer than the context."""
+    engine = Engine.load(LLAMA, compiled=True)
+    assert engine.new_cache(9, 3).tokens == 4 * engine.spec.context
+    monkeypatch.setattr("engine.cache.cache.free_bytes", lambda device: 40_000)
+    assert engine.new_cache(9, 3).tokens == 3 * 9
