@@ -10,7 +10,7 @@ import pytest
 from conformance.bench.worker import Worker
 from engine.errors import LockstepError
 
-MODULE = ("tests.conformance.bench.sleeper",)
+MODULE = ("tests.conformance.bench.planted_worker",)
 
 
 @pytest.fixture(scope="module")
