@@ -29,7 +29,7 @@ GOLDENS = (
     "olmo2 smollm3 granite mixtral qwen3-moe gpt-oss deepseek-v3 llama-rope-dynamic"
 ).split()
 ROOMS = 4  # of a cache
-CHUNK = 5  # tokens of a prompt at once: with so few, rings of the window wrap around
+CHUNK = 4  # tokens of a prompt at once: with so few, rings of the window wrap around
 LLAMA = REPOSITORY_GOLDENS / "llama-gqa"
 GEMMA3 = REPOSITORY_GOLDENS / "gemma3"
 KINDS = ("contiguous", "ring", "paged")
@@ -76,7 +76,7 @@ def run(engine: Engine, kind: str, steps: int, rooms: Sequence[int], length: int
     cache = engine.pages if kind == "paged" else engine.new_cache(300, ROOMS, CHUNK)
     opened: list[Room] = []
     for i in range(ROOMS):
-        prompt = [(i * 7 + t) % 50 for t in range(length - 3 * i)]
+        prompt = [(i * 7 + t) % 50 for t in range(length - 2 * i)]
         room = cache.admit(prompt, len(prompt), False)
         for first in range(0, len(prompt), CHUNK):
             some = prompt[first : first + CHUNK]
