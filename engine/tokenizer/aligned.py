@@ -67,8 +67,6 @@ class Aligned:
 
     def slice(self, start: int, end: int) -> Aligned:
         """Return the characters [start, end) of `text`, which come from where they came from."""
-        if start == 0 and end == len(self.text):
-            return self
         if callable(self._where):
             return Aligned(self.text[start:end], lambda: self.where[start:end])
         return Aligned(self.text[start:end], self._where[start:end])

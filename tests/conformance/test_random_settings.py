@@ -62,7 +62,7 @@ def verdict(question: Asked, truth: Any) -> str:
     past, params = question.past, SamplingParams(**from_json(question.settings))
     history = History(past.prompt, past.answer, frozenset(past.ends), past.limit)
     try:
-        scores = Sampler(params).scores(row, history)
+        scores = Sampler(params).scores(row, history).values
     except RequestError as error:
         return "none left" if truth is None else f"refused: {error}"
     if truth is None:

@@ -23,7 +23,7 @@ from engine.errors import LockstepError, RequestError
 
 ROOT = Path(__file__).parents[2]
 TARGETS = [str(REPOSITORY_GOLDENS / name) for name in ("llama-tied", "text-gpt2")]
-LAYERS, BACKENDS = "engine/layers.py", "engine/backends/__init__.py"
+LAYERS, LOADED = "engine/layers.py", "engine/generate/loaded.py"
 BPE = "engine/tokenizer/models/bpe.py"
 
 Edit = tuple[str, str, str]
@@ -131,11 +131,11 @@ def test_an_edit_that_raises_differs_where_it_stopped(edited: Edited) -> None:
 
 def test_an_old_engine_with_another_interface_is_one_sentence(edited: Edited) -> None:
     """It cannot be compared, and must not read as a difference."""
-    old = edited((BACKENDS, "def backend(", "def backend_called("))
+    old = edited((LOADED, "class LoadedModel:", "class Loaded:"))
     with pytest.raises(LockstepError) as error:
         compare(Version("v1", old), Version("this", ROOT), TARGETS[:1])
     assert "cannot run the engine of v1" in str(error.value)
-    assert "cannot import name 'backend'" in str(error.value)
+    assert "cannot import name 'LoadedModel'" in str(error.value)
 
 
 def test_an_old_engine_that_raises_is_no_difference_either(edited: Edited) -> None:

@@ -179,10 +179,9 @@ def test_the_batch_invariant_mode_is_refused() -> None:
         Engine.load(LLAMA, compiled=True, batch_invariant=True)
 
 
-def test_a_machine_without_a_compiler_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CXX", "no-such-compiler")
-    monkeypatch.setattr("torch._inductor.config.cpp.cxx", ("no-such-compiler",))
-    with pytest.raises(RequestError, match="needs a C\\+\\+ compiler: install g\\+\\+ or clang"):
+def test_a_machine_without_a_compiler_is_told_so() -> None:
+    none = torch._inductor.config.patch({"cpp.cxx": ("no-such-compiler",)})
+    with none, pytest.raises(RequestError, match=r"needs a C\+\+ compiler: install g\+\+ or clang"):
         Engine.load(LLAMA, compiled=True)
 
 
