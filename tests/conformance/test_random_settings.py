@@ -124,7 +124,10 @@ def test_where_a_rounding_decides_the_setting_is_set_aside(reference: Reference)
 def test_a_fault_is_found_and_shrinks(
     reference: Reference, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of a frequency penalty that counts the prompt there is left the penalty, one token, and another."""
+    """Of a frequency penalty that counts the prompt there is left the penalty, and one token.
+
+    Hypothesis tries in another order wherever it knows other constants, and may leave one setting more.
+    """
     right = processors.penalised
 
     def penalised(logits: Tensor, params: SamplingParams, history: History) -> Tensor:
@@ -141,4 +144,5 @@ def test_a_fault_is_found_and_shrinks(
     assert smallest.row.vocab <= 3
     assert len(smallest.past.prompt) == 1
     assert smallest.past.answer == ()
-    assert set(smallest.settings) == {"temperature", "frequency_penalty"}
+    assert {"temperature", "frequency_penalty"} <= set(smallest.settings)
+    assert len(smallest.settings) <= 3
