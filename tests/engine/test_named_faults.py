@@ -21,7 +21,7 @@ from conformance.mutants.serving import SERVING
 from conformance.mutants.structured import STRUCTURED
 
 THOROUGH = settings.default.max_examples > 1000
-ONE_IN = 1 if THOROUGH else 4  # each has a process of its own, which takes seconds to start
+ONE_IN = 1 if THOROUGH else 8  # each has a process of its own, which takes seconds to start
 FAULTS = (*SERVING, *STRUCTURED, *COMPILED, *KERNELS, *QUANTISED)
 HERE = Path(__file__).parent
 QUIET = "-q -x --assert=plain -p no:xdist -p no:cacheprovider --timeout 120".split()
