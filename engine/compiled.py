@@ -1,9 +1,9 @@
 """Decoding compiled: one token of each of several sequences as one graph of a fixed shape.
 
-The graph is `Decoder.run` itself. What makes it fast on a CPU is that a map with weights of few rows is
-written as a sum of products: the compiler then writes one loop over the weights, row by row as they lie
-in memory, for all maps that read the same input, and whole layers become one function. Nothing is packed
-or copied, so that weights stay mapped to their file. A step takes about as long as reading the weights.
+The graph is `Decoder.run` itself. What makes it fast on a CPU is that a map of a single row is written
+as a sum of products: the compiler then writes one loop over the weights, row by row as they lie in
+memory, for all maps that read the same input, and whole layers become one function. Nothing is packed or
+copied, so that weights stay mapped to their file (measured: docs/measurements/bench.md).
 
 A graph is compiled when its shape first comes, for a number of rows and a number of keys out of a few
 (`ROWS`, `Layout.bucket`), and kept on disk for later starts. Passes of several tokens run as they do
@@ -41,7 +41,7 @@ from engine.spec import ModelSpec
 
 #: Numbers of sequences that graphs are made for: a step is computed in the next larger one.
 ROWS = (1, 2, 4, 8, 16, 32)
-FEW = 8  # rows of which sums of products are faster than a matrix product
+FEW = 1  # rows of which sums of products are faster: of eight they take 2.6 times as long
 GRAPHS = 256  # of all models and shapes in a process
 
 
