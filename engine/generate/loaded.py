@@ -91,7 +91,7 @@ class LoadedModel:
         `cache_dtype` "int8" keeps whole numbers, in about a quarter of float32's memory, not exactly.
         `batch_invariant`: each request's numbers have the same bits whatever is computed beside it and
         however it is cut and cached, at a price (see `engine.invariant`). `compiled`: decoding steps are
-        graphs, which take up to a minute to make when their shape first comes, and are kept on disk;
+        graphs, which take their time to make when their shape first comes, and are kept on disk;
         attention in them is by sdpa or eager, whatever the backend, and a step that reads drafts is none
         (see `engine.compiled`). `quantization`: the weights of maps are whole numbers of 8 bits ("int8")
         or, by groups of 32 inputs, of 4 ("int4"), quantised while they are read (see `engine.quantised`);
