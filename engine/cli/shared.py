@@ -32,7 +32,7 @@ Compiled = Annotated[
     bool,
     typer.Option(
         "--compiled",
-        help="Decode by compiled graphs: faster, after a wait of up to a minute when a shape is new.",
+        help="Decode by compiled graphs: faster, after a wait when a shape is new.",
     ),
 ]
 Quantization = Annotated[
