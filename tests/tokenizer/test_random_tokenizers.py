@@ -1,6 +1,6 @@
 """Random tokenizer.json files against the library: every component, in any chain, on texts and ids.
 
-No text and no file is left out. What the library itself raises on a text, and the two kinds of files
+No text and no file is left out. What the library itself raises on a text, and the three kinds of files
 that cannot be compared, are counted, and each kind is known.
 """
 
@@ -30,7 +30,7 @@ from tests.tokenizer.definitions import ours, scale
 #: Files in the CI profile, of these for each component, texts and sequences of ids for each file: more
 #: than 3,000 of the 5,000 texts (see test_against_reference), and more than 300 chains once those that
 #: are refused are taken off.
-FILES, FILES_OF_EACH, TEXTS, SEQUENCES = 330, 2, 10, 5
+FILES, FILES_OF_EACH, TEXTS, SEQUENCES = 350, 2, 10, 5
 
 #: Chance may leave one out, so that files with each are asked for.
 COMPONENTS = {
@@ -47,6 +47,10 @@ COMPONENTS = {
 REFUSES = "the BPE model's byte_fallback is not supported together with a prefix or suffix"
 #: Of two added tokens that the normalizer makes one, the library takes another each time it is asked.
 AT_RANDOM = "two added tokens are spelled alike"
+#: Where the normalizer leaves nothing of an added token, the library looks for the others without end
+#: (tokenizers 0.23.3: the text "e" of a file whose normalizer strips, with " " and "eing" added), until
+#: the memory is full.
+ENDLESS = "an added token is nothing, and there are others"
 
 #: What the library raises on a text: an unknown token that the file lacks, and its own faults. It
 #: panics where a normalised text grew at its end, where an added token begins before the one before
@@ -153,8 +157,8 @@ def both(tally: Tally, file: dict[str, Any]) -> tuple[Tokenizer, Reference] | No
     reference = tally.answer(partial(Reference, file))  # it may fail to normalize an added token
     if reference is None:
         return None
-    if len({*map(reference.normalize, normalized)}) < len(normalized):
-        tally.uncompared[AT_RANDOM] += 1
+    if (fault := fault_of_search([*map(reference.normalize, normalized)])) is not None:
+        tally.uncompared[fault] += 1
         return None
     try:
         tokenizer = ours(file)
@@ -166,6 +170,13 @@ def both(tally: Tally, file: dict[str, Any]) -> tuple[Tokenizer, Reference] | No
     tally.files += 1
     tally.components += components(file)
     return tokenizer, reference
+
+
+def fault_of_search(sought: list[str]) -> str | None:
+    """Return why the library does not find these normalized added tokens as it should, if so."""
+    if len({*sought}) < len(sought):
+        return AT_RANDOM
+    return ENDLESS if "" in sought and len(sought) > 1 else None
 
 
 @pytest.mark.timeout(7200)
