@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import sys
 
-from engine.cli import answers, models, tensors, words
+from engine.cli import answers, inspect, models, serve, tensors, words
 from engine.cli.app import app
 from engine.cli.shared import parse_ids
 from engine.command import run
 
-__all__ = ["answers", "app", "main", "models", "parse_ids", "tensors", "words"]
+__all__ = ["answers", "app", "inspect", "main", "models", "parse_ids", "serve", "tensors", "words"]
 
 
 def main() -> None:

@@ -119,6 +119,10 @@ class Engine(LoadedModel):
     ) -> AsyncGenerator[Piece]:
         """As `stream`, while the event loop goes on."""
         requests = self._to_stream(prompt, params, parse_special)
+        return self.attend(requests)
+
+    def attend(self, requests: Sequence[Request]) -> AsyncGenerator[Piece]:
+        """The pieces of all that `request` made, as they come; what was said is in the requests, too."""
         return self._service(requests).apieces(requests)
 
     def _to_stream(
@@ -197,6 +201,12 @@ class Engine(LoadedModel):
     def counters(self) -> Counters:
         """What was done for all calls so far."""
         return Counters()
+
+    @property
+    def scheduler(self) -> Scheduler:
+        """That of all calls where they share a paged cache."""
+        with _MAKING:
+            return self._shared.scheduler
 
     @cached_property
     def _shared(self) -> Service:

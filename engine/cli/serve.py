@@ -1,0 +1,105 @@
+"""`lockstep serve`: the model behind the API that OpenAI's clients speak."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from engine.cli.app import app
+from engine.cli.shared import (
+    BatchInvariant,
+    CacheDtype,
+    Compiled,
+    Device,
+    Dtype,
+    Model,
+    Quantization,
+)
+from engine.errors import LockstepError
+
+
+@app.command()
+def serve(
+    model: Model,
+    host: Annotated[
+        str, typer.Option(help="Where to listen; others than this machine need a key.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="0 takes a free one.")] = 8000,
+    api_key: Annotated[
+        str | None,
+        typer.Option(
+            envvar="LOCKSTEP_API_KEY", help="What every request must bring.", show_default=False
+        ),
+    ] = None,
+    no_auth: Annotated[
+        bool, typer.Option("--no-auth", help="Let other machines ask without a key.")
+    ] = False,
+    served_name: Annotated[
+        str | None, typer.Option(help="The model's name in the API.", show_default="MODEL")
+    ] = None,
+    max_queue: Annotated[
+        int, typer.Option(help="Answers that may wait beside those that run.")
+    ] = 128,
+    max_body: Annotated[int, typer.Option(help="Bytes of a request at most.")] = 4 * 2**20,
+    request_timeout: Annotated[
+        float, typer.Option(help="Seconds that a request may take.")
+    ] = 600.0,
+    shutdown_timeout: Annotated[
+        float, typer.Option(help="Seconds that running requests get at the end.")
+    ] = 30.0,
+    cors_origin: Annotated[
+        list[str] | None, typer.Option(help="A site whose scripts may ask; may be repeated.")
+    ] = None,
+    log_prompts: Annotated[
+        bool, typer.Option("--log-prompts", help="Log what is asked and answered.")
+    ] = False,
+    no_docs: Annotated[
+        bool, typer.Option("--no-docs", help="No page about the API at /docs.")
+    ] = False,
+    device: Device = "cpu",
+    dtype: Dtype = "float32",
+    cache_tokens: Annotated[
+        int | None, typer.Option(help="Tokens that the KV cache has room for.")
+    ] = None,
+    cache_dtype: CacheDtype = None,
+    batch_invariant: BatchInvariant = False,
+    compiled: Compiled = False,
+    quantization: Quantization = None,
+) -> None:
+    """Serve a model by the OpenAI API, until it is told to stop."""
+    try:
+        from engine.server import Settings
+        from engine.server import serve as listen
+    except ImportError as error:
+        raise LockstepError(
+            f"serving needs the package {error.name}: pip install 'lockstep-llm[serve]'"
+        ) from error
+    settings = Settings(
+        served_name=served_name or model,
+        api_key=api_key,
+        max_queue=max_queue,
+        max_body=max_body,
+        request_timeout=request_timeout,
+        shutdown_timeout=shutdown_timeout,
+        cors_origins=tuple(cors_origin or ()),
+        log_prompts=log_prompts,
+        docs=not no_docs,
+        no_auth=no_auth,
+    )
+    settings.check_exposed(host)
+    from engine import Engine
+
+    engine = Engine.load(
+        model,
+        device=device,
+        dtype=dtype,
+        progress=True,
+        cache="paged",
+        cache_tokens=cache_tokens,
+        cache_dtype=cache_dtype,
+        batch_invariant=batch_invariant,
+        compiled=compiled,
+        quantization=quantization,
+    )
+    listen(engine, settings, host, port)

@@ -1,0 +1,45 @@
+"""What there is to know about the server: its model, its health, its metrics."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+from prometheus_client import CONTENT_TYPE_LATEST
+from starlette.responses import JSONResponse, Response
+
+from engine.server.answer import AtDesk
+from engine.server.attendance import stopping
+
+router = APIRouter()
+
+
+@router.get("/health")
+async def health() -> Response:
+    """Whether the process answers."""
+    return JSONResponse({"status": "ok"})
+
+
+@router.get("/ready")
+async def ready(desk: AtDesk) -> Response:
+    """Whether requests are taken: 503 while the server stops."""
+    if desk.present.draining:
+        raise stopping()
+    return JSONResponse({"status": "ready"})
+
+
+@router.get("/metrics")
+async def metrics(desk: AtDesk) -> Response:
+    """For Prometheus."""
+    return Response(desk.metrics.text(), media_type=CONTENT_TYPE_LATEST)
+
+
+@router.get("/v1/models")
+async def models(desk: AtDesk) -> Response:
+    """The model that is served."""
+    return JSONResponse({"object": "list", "data": [desk.model]})
+
+
+@router.get("/v1/models/{name:path}")
+async def model(name: str, desk: AtDesk) -> Response:
+    """The same, by its name."""
+    desk.check_model(name)
+    return JSONResponse(desk.model)

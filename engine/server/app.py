@@ -1,0 +1,88 @@
+"""The application: who is asked at which address, and what is around all of them."""
+
+from __future__ import annotations
+
+from fastapi import FastAPI, HTTPException, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException as StarletteHTTPException
+from starlette.middleware.cors import CORSMiddleware
+from starlette.responses import Response
+
+import engine
+from engine.errors import LockstepError
+from engine.generate import Engine
+from engine.server import about, chat, completions
+from engine.server.attendance import Attending
+from engine.server.desk import Desk
+from engine.server.errors import of_http, of_validation
+from engine.server.security import Guard
+from engine.server.settings import Settings
+
+_ERROR = {
+    "description": "What is wrong, in one sentence.",
+    "content": {
+        "application/json": {
+            "schema": {
+                "type": "object",
+                "required": ["error"],
+                "properties": {
+                    "error": {
+                        "type": "object",
+                        "required": ["message", "type", "param", "code"],
+                        "properties": {
+                            "message": {"type": "string"},
+                            "type": {"type": "string"},
+                            "param": {"type": ["string", "null"]},
+                            "code": {"type": ["string", "null"]},
+                        },
+                    }
+                },
+            }
+        }
+    },
+}
+
+
+def build_app(engine: Engine, settings: Settings) -> FastAPI:
+    """The API of one engine, whose cache must be paged; RequestError else."""
+    desk = Desk(engine, settings)
+    app = FastAPI(
+        title="Lockstep",
+        summary="The OpenAI API for text, by one model.",
+        docs_url="/docs" if settings.docs else None,
+        openapi_url="/openapi.json" if settings.docs else None,
+        redoc_url=None,
+        responses={"4XX": _ERROR, "5XX": _ERROR},
+    )
+    app.state.desk = desk
+    for room in (about, completions, chat):
+        app.include_router(room.router)
+    _handle_errors(app, desk)
+    # The last that is added is the first that a request meets.
+    app.add_middleware(Attending, settings, desk.present, desk.metrics)
+    if settings.api_key is not None:
+        app.add_middleware(Guard, settings.api_key)
+    if settings.cors_origins:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=settings.cors_origins,
+            allow_methods=["GET", "POST"],
+            allow_headers=["Authorization", "Content-Type"],
+        )
+    return app
+
+
+def _handle_errors(app: FastAPI, desk: Desk) -> None:
+    """Every error has the API's shape."""
+
+    @app.exception_handler(StarletteHTTPException)
+    async def of_framework(request: Request, error: StarletteHTTPException) -> Response:
+        return of_http(error).response
+
+    @app.exception_handler(RequestValidationError)
+    async def of_schema(request: Request, error: RequestValidationError) -> Response:
+        return of_validation(error.errors()).response
+
+    @app.exception_handler(LockstepError)
+    async def of_engine(request: Request, error: LockstepError) -> Response:
+        return desk.error(error).response

@@ -1,0 +1,208 @@
+"""One HTTP request from its first byte to its answer's last: the body, the deadline, and who leaves early.
+
+Whatever ends a request before its time does so in one way: its clock is set to now, which cancels what
+is being done for it, and the cancelled code gives back what it holds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+import traceback
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from engine.server.errors import ApiError
+from engine.server.metrics import Metrics
+from engine.server.settings import Settings
+
+log = logging.getLogger("lockstep.server")
+
+#: What is answered even while the server stops.
+ALWAYS = frozenset({"/health", "/ready", "/metrics"})
+
+
+class ClientGoneError(Exception):
+    """Nobody waits for the answer."""
+
+
+class Attendance:
+    """One request that is being answered; `stop` ends it where it awaits something."""
+
+    def __init__(self, clock: asyncio.Timeout, deadline: float) -> None:
+        self._clock = clock
+        self.arrived = time.perf_counter()
+        #: What the client is told where the clock ends the request; None if it is not there.
+        self.verdict: ApiError | None = ApiError(
+            504, f"the request was not done within {deadline:g} seconds", code="timeout"
+        )
+        self.started = self.complete = False  # the answer
+        self.status = 499  # of a client that left before there was one
+
+    def stop(self, verdict: ApiError | None) -> None:
+        if not self._clock.expired():
+            self.verdict = verdict
+            self._clock.reschedule(0.0)
+
+
+class Attending:
+    """The part of the server around the application: every request is attended by it.
+
+    It reads the body, up to its limit, and answers for what goes wrong where the application did not.
+    """
+
+    def __init__(
+        self, app: ASGIApp, settings: Settings, present: Present, metrics: Metrics
+    ) -> None:
+        self.app, self.settings, self.present, self.metrics = app, settings, present, metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        limit = self.settings.request_timeout
+        error: ApiError | None = None
+        attendance = None
+        try:
+            async with asyncio.timeout(limit) as clock:
+                attendance = Attendance(clock, limit)
+                scope.setdefault("state", {})["attendance"] = attendance
+                with self.present.during(attendance):
+                    await self._attend(attendance, scope, receive, send)
+        except ApiError as refused:
+            error = refused
+        except ClientGoneError:
+            pass
+        except Exception as fault:
+            if attendance is not None and isinstance(fault, TimeoutError) and clock.expired():
+                error = attendance.verdict
+            else:
+                error = internal(fault, self.settings)
+        if attendance is None:
+            return
+        if error is not None and not attendance.started:
+            await error.response(scope, receive, _noting(send, attendance))
+        self.metrics.request(scope, attendance)
+
+    async def _attend(
+        self, attendance: Attendance, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        if self.present.draining and scope["path"] not in ALWAYS:
+            raise stopping()
+        body = await _whole(scope, receive, self.settings.max_body)
+        async with _watched(receive, attendance):
+            await self.app(scope, _once(body), _noting(send, attendance))
+
+
+class Present:
+    """The requests that are being answered; while `draining` no others are let in."""
+
+    def __init__(self) -> None:
+        self.draining = False
+        self._all: set[Attendance] = set()
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def during(self, attendance: Attendance) -> _Stay:
+        return _Stay(self._all, attendance)
+
+    async def drain(self, timeout: float) -> None:
+        """Lets those that are there finish; who is not done by then is told so."""
+        self.draining = True
+        end = time.perf_counter() + timeout
+        while self._all and time.perf_counter() < end:
+            await asyncio.sleep(0.02)
+        for attendance in tuple(self._all):
+            attendance.stop(stopping())
+        while self._all:
+            await asyncio.sleep(0.02)
+
+
+class _Stay:
+    def __init__(self, everyone: set[Attendance], attendance: Attendance) -> None:
+        self._everyone, self._attendance = everyone, attendance
+
+    def __enter__(self) -> None:
+        self._everyone.add(self._attendance)
+
+    def __exit__(self, *_: object) -> None:
+        self._everyone.discard(self._attendance)
+
+
+def stopping() -> ApiError:
+    return ApiError(503, "the server is stopping; ask again later", headers={"Retry-After": "5"})
+
+
+def internal(fault: Exception, settings: Settings) -> ApiError:
+    """What is said of a fault of ours: to the client nothing of it, to the log where it came from."""
+    where = "".join(traceback.format_tb(fault.__traceback__))
+    said = f": {fault}" if settings.log_prompts else ""  # a message may quote what was asked
+    log.error("a request failed with %s%s\n%s", type(fault).__name__, said, where)
+    return ApiError(500, "the server failed on this request; others are not concerned")
+
+
+async def _whole(scope: Scope, receive: Receive, limit: int) -> bytes:
+    """The body; 413 where it is longer than `limit` bytes, whether it says so or not."""
+    length = dict(scope["headers"]).get(b"content-length", b"0")
+    if length.isdigit() and int(length) > limit:
+        raise _too_large(limit)
+    body = bytearray()
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientGoneError
+        body += message.get("body", b"")
+        if len(body) > limit:
+            raise _too_large(limit)
+        if not message.get("more_body", False):
+            return bytes(body)
+
+
+def _too_large(limit: int) -> ApiError:
+    message = f"the body is longer than {limit} bytes, the most that this server reads"
+    return ApiError(413, message, headers={"Connection": "close"})
+
+
+def _once(body: bytes) -> Receive:
+    """Gives a body that was read, and then nothing: who leaves is not the application's affair."""
+    messages = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def receive() -> Message:
+        if messages:
+            return messages.pop()
+        return await asyncio.Event().wait() and {"type": "http.disconnect"}
+
+    return receive
+
+
+def _noting(send: Send, attendance: Attendance) -> Send:
+    async def noting(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            attendance.started, attendance.status = True, message["status"]
+        attendance.complete |= message["type"] == "http.response.body" and not message.get(
+            "more_body", False
+        )
+        await send(message)
+
+    return noting
+
+
+@asynccontextmanager
+async def _watched(receive: Receive, attendance: Attendance) -> AsyncIterator[None]:
+    """Ends the request when its client leaves."""
+
+    async def watch() -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        if not attendance.complete:  # else it is the end of the answer that was seen
+            attendance.stop(None)
+
+    watching = asyncio.create_task(watch())
+    try:
+        yield
+    finally:
+        watching.cancel()

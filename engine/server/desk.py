@@ -1,0 +1,183 @@
+"""Where requests are taken in: places in the queue, preparation beside the event loop, and the engine.
+
+What a request asks of the engine is what `Engine.generate` is asked: the same SamplingParams, the same
+requests, the same passes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import aclosing, asynccontextmanager, contextmanager
+from typing import Any, TypeVar
+
+from engine.errors import LockstepError, RequestError
+from engine.generate import Completion, Engine, Piece, SamplingParams
+from engine.generate.prompts import Prompt
+from engine.generate.request import Request, completions
+from engine.server.attendance import Present, internal
+from engine.server.errors import ApiError
+from engine.server.metrics import Metrics, State
+from engine.server.settings import Settings
+from engine.tokenizer import Tokenizer
+
+T = TypeVar("T")
+
+
+class Desk:
+    """One engine with its queue.
+
+    RequestError where the engine's cache is not paged: answers would have no passes in common.
+    """
+
+    def __init__(self, engine: Engine, settings: Settings) -> None:
+        if engine.cache != "paged":
+            raise RequestError('a server needs an engine with one cache for all: cache="paged"')
+        self.engine, self.settings = engine, settings
+        self.name = settings.served_name or engine.checkpoint.path.stem
+        self.created = int(time.time())
+        self.metrics, self.present = Metrics(), Present()
+        self.metrics.registry.register(State(self))
+        #: The most tokens of a prompt and its answer together.
+        self.window = min(engine.spec.context, engine.pages.capacity + 1)
+        self._taken = 0
+        # Steps are taken in threads of another pool: no text, template or grammar holds them up. A
+        # grammar can take seconds to read, and holds up others of its kind alone.
+        self._pools = {
+            kind: ThreadPoolExecutor(2, thread_name_prefix=f"lockstep-{kind}")
+            for kind in ("texts", "grammars")
+        }
+
+    @property
+    def tokenizer(self) -> Tokenizer | None:
+        """None of a model that has none: it takes and gives ids alone."""
+        return self.engine.tokenizer if self.engine.has_tokenizer else None
+
+    @property
+    def model(self) -> dict[str, Any]:
+        """The model as the API lists it."""
+        return {
+            "id": self.name,
+            "object": "model",
+            "created": self.created,
+            "owned_by": "lockstep",
+            "max_model_len": self.window,
+        }
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of a prompt that came as ids."""
+        return (
+            "" if self.tokenizer is None else self.tokenizer.decode(ids, skip_special_tokens=True)
+        )
+
+    def check_model(self, name: str | None) -> None:
+        if name not in (None, self.name):
+            raise ApiError(
+                404,
+                f"there is no model {name!r:.80} here; this server has {self.name!r}",
+                param="model",
+                code="model_not_found",
+            )
+
+    def error(self, fault: Exception) -> ApiError:
+        """What a client is told of what ended a request; it need not know where the model's files are."""
+        if isinstance(fault, ApiError):
+            return fault
+        if not isinstance(fault, LockstepError):
+            return internal(fault, self.settings)
+        message = str(fault).replace(str(self.engine.checkpoint.path), self.name)
+        return ApiError(400 if isinstance(fault, RequestError) else 500, message)
+
+    @property
+    def running(self) -> int:
+        return len(self.engine.scheduler.running)
+
+    @property
+    def waiting(self) -> int:
+        return max(0, self._taken - self.running)
+
+    @asynccontextmanager
+    async def served(
+        self,
+        prompts: Callable[[], Sequence[Prompt]],
+        n: int,
+        params: SamplingParams,
+        *,
+        parse_special: bool = False,
+    ) -> AsyncIterator[Served]:
+        """The answers to n prompts, which are made beside the event loop; they have places meanwhile."""
+        with self._places(n * params.answers):
+            kind = "texts" if params.structured is None else "grammars"
+            requests = await self.prepared(
+                lambda: [self._request(each, params, parse_special) for each in prompts()], kind
+            )
+            yield Served(self, requests)
+
+    async def prepared(self, make: Callable[[], T], kind: str = "texts") -> T:
+        """What `make` gives, made beside the event loop."""
+        return await asyncio.get_running_loop().run_in_executor(self._pools[kind], make)
+
+    def _request(self, prompt: Prompt, params: SamplingParams, parse_special: bool) -> Request:
+        request = self.engine.request(prompt, params, parse_special)
+        room = self.window - len(request.prompt)
+        if room < 1:
+            raise self.too_long(len(request.prompt))
+        for answer in request.answers:
+            answer.limit = min(answer.limit, room)
+        return request
+
+    def too_long(self, n: int) -> ApiError:
+        return ApiError(
+            400,
+            f"the prompt has {n} tokens and the context is {self.window}: no room is left for an "
+            "answer; shorten the prompt",
+            code="context_length_exceeded",
+        )
+
+    @contextmanager
+    def _places(self, n: int) -> Iterator[None]:
+        most = self.engine.max_batch + self.settings.max_queue
+        if n > most:
+            raise ApiError(400, f"{n} answers were asked for at once; {most} are the most")
+        if self._taken + n > most:
+            raise ApiError(
+                429,
+                f"{self._taken} answers are being made or wait, and {most} are the most: ask again later",
+                code="rate_limit_exceeded",
+                headers={"Retry-After": "1"},
+            )
+        self._taken += n
+        try:
+            yield
+        finally:
+            self._taken -= n
+
+
+class Served:
+    """Requests that the engine answers; `answers` are all that are made, by their place in the API."""
+
+    def __init__(self, desk: Desk, requests: Sequence[Request]) -> None:
+        self._desk, self.requests = desk, requests
+        self.answers = [answer for request in requests for answer in request.answers]
+
+    async def news(self) -> AsyncGenerator[tuple[int, Piece]]:
+        """Each piece with the place of its answer, as soon as it is known."""
+        said = [0] * len(self.answers)
+        async with aclosing(self._desk.engine.attend(self.requests)) as steps:
+            async for _ in steps:
+                for place, answer in enumerate(self.answers):
+                    for piece in answer.pieces[said[place] :]:
+                        said[place] += 1
+                        yield place, piece
+
+    async def completions(self) -> list[Completion]:
+        """The answers when they are all done."""
+        async with aclosing(self.news()) as news:
+            async for _ in news:
+                pass
+        return self.done()
+
+    def done(self) -> list[Completion]:
+        return [done for request in self.requests for done in completions(request)]

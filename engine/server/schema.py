@@ -1,0 +1,183 @@
+"""What a request may ask, in the names of the OpenAI API, and what it becomes: SamplingParams.
+
+A field that is null counts as left out. One that is not here is refused by name, for it would change the
+answer; those of OpenAI's that change nothing are taken and have no effect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from engine.errors import RequestError
+from engine.generate import SamplingParams
+from engine.generate.structured import Choice, Grammar, JsonObject, JsonSchema, Regex, Structure
+
+MOST_ANSWERS = 128  # to one prompt
+MOST_STOPS = 16
+MOST_LOGPROBS = 20
+
+TokenId = Annotated[int, Field(ge=0)]
+Top = Annotated[int, Field(ge=0, le=MOST_LOGPROBS)]
+
+
+class Strict(BaseModel):
+    """An object of a request: nothing unknown, and no value that has to be turned into another type."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_nulls(cls, given: Any) -> Any:
+        if isinstance(given, Mapping):
+            return {name: value for name, value in given.items() if value is not None}
+        return given
+
+
+class Harmless(Strict):
+    """Fields of OpenAI's service that say nothing about the answer."""
+
+    user: str = ""
+    metadata: dict[str, str] = {}
+    store: bool = False
+    service_tier: str = "auto"
+    safety_identifier: str = ""
+    prompt_cache_key: str = ""
+    prompt_cache_retention: str = ""
+
+
+class StreamOptions(Strict):
+    include_usage: bool = False
+    include_obfuscation: bool = False  # nothing is added to hide lengths
+
+
+class Sampling(Harmless):
+    """How tokens are chosen; the model is the one that is served, by its name or by none."""
+
+    model: str | None = None
+    stream: bool = False
+    temperature: float = Field(1.0, ge=0)
+    top_p: float = Field(1.0, gt=0, le=1)
+    # Extensions, as other servers name them
+    top_k: int | None = Field(None, ge=-1)
+    min_p: float | None = Field(None, ge=0, le=1)
+    repetition_penalty: float = Field(1.0, gt=0)
+    min_tokens: int = Field(0, ge=0)
+    stop_token_ids: list[TokenId] = []
+    ignore_eos: bool = False
+    guided_regex: str | None = None
+    guided_choice: list[str] | None = None
+    guided_grammar: str | None = None
+
+    def _structure(self) -> Structure | None:
+        """What the answer has to look like."""
+        given: list[Structure] = []
+        if self.guided_regex is not None:
+            given.append(Regex(self.guided_regex))
+        if self.guided_choice is not None:
+            given.append(Choice(self.guided_choice))
+        if self.guided_grammar is not None:
+            given.append(Grammar(self.guided_grammar))
+        return one_of(*given)
+
+    def _asked(self) -> dict[str, Any]:
+        return {
+            "temperature": self.temperature,
+            "top_p": self.top_p,
+            "top_k": self.top_k,
+            "min_p": self.min_p,
+            "repetition_penalty": self.repetition_penalty,
+            "min_tokens": self.min_tokens,
+            "stop_token_ids": self.stop_token_ids,
+            "ignore_eos": self.ignore_eos,
+            "structured": self._structure(),
+        }
+
+
+class Generating(Sampling):
+    """What completions and chats have in common."""
+
+    n: int = Field(1, ge=1, le=MOST_ANSWERS)
+    seed: int | None = Field(None, ge=-(2**63), lt=2**63)
+    stop: str | Annotated[list[str], Field(max_length=MOST_STOPS)] = []
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    logit_bias: dict[str, float] = {}
+    stream_options: StreamOptions | None = None
+    # Extensions
+    include_stop_str_in_output: bool = False
+    prompt_logprobs: Top | None = None
+    return_token_ids: bool = False
+    return_tokens_as_token_ids: bool = False
+
+    @model_validator(mode="after")
+    def _check_stream(self) -> Generating:
+        if self.stream_options is not None and not self.stream:
+            raise ValueError("stream_options is for streams: set stream to true, or leave it out")
+        return self
+
+    @property
+    def includes_usage(self) -> bool:
+        return self.stream_options is not None and self.stream_options.include_usage
+
+    def _asked(self) -> dict[str, Any]:
+        return {
+            **super()._asked(),
+            "n": self.n,
+            # Seeds may be negative there; those that are not are the library's.
+            "seed": None if self.seed is None else self.seed % 2**63,
+            "stop": [self.stop] if isinstance(self.stop, str) else self.stop,
+            "presence_penalty": self.presence_penalty,
+            "frequency_penalty": self.frequency_penalty,
+            "logit_bias": {_token(token): bias for token, bias in self.logit_bias.items()},
+            "include_stop_str_in_output": self.include_stop_str_in_output,
+            "prompt_logprobs": self.prompt_logprobs,
+        }
+
+
+class Format(Strict):
+    """What an answer has to look like, in the form that both kinds of chats have."""
+
+    type: Literal["text", "json_object", "json_schema"]
+
+
+class NamedSchema(Strict):
+    name: str = ""
+    description: str = ""
+    strict: bool = True  # an answer is always held to it
+    schema_: dict[str, Any] | bool = Field(True, alias="schema")
+
+
+def params(asked: Mapping[str, Any]) -> SamplingParams:
+    """RequestError where they make no sense together."""
+    return SamplingParams(**asked)
+
+
+def one_of(*structures: Structure | None) -> Structure | None:
+    """The one that was asked for; RequestError where it is more than one."""
+    asked: Sequence[Structure] = [each for each in structures if each is not None]
+    if len(asked) > 1:
+        raise RequestError(
+            "an answer can be held to one structure: leave all but one of response_format, guided_regex, "
+            "guided_choice and guided_grammar out"
+        )
+    return asked[0] if asked else None
+
+
+def held_to(kind: str, schema: NamedSchema | None) -> Structure | None:
+    """The structure that a response format asks for."""
+    if kind == "json_object":
+        return JsonObject()
+    if kind == "json_schema":
+        if schema is None:
+            raise RequestError("a response format of type json_schema needs the schema")
+        return JsonSchema(schema.schema_)
+    return None
+
+
+def _token(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) < 19):
+        raise RequestError(f"logit_bias maps token ids to numbers, and {text!r:.40} is no token id")
+    return int(text)

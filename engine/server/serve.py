@@ -1,0 +1,66 @@
+"""The process that listens: a socket, signals, and an end that leaves nobody without an answer."""
+
+from __future__ import annotations
+
+import socket
+import sys
+from types import FrameType
+
+import uvicorn
+
+from engine.errors import RequestError
+from engine.generate import Engine
+from engine.server.app import build_app
+from engine.server.desk import Desk
+from engine.server.settings import Settings
+
+
+def serve(engine: Engine, settings: Settings, host: str = "127.0.0.1", port: int = 8000) -> None:
+    """Answers until SIGTERM or SIGINT, and then lets running requests finish; port 0 is any free one.
+
+    RequestError where the address cannot be had, or is reached from elsewhere without a key.
+    """
+    settings.check_exposed(host)
+    app = build_app(engine, settings)
+    listener = _listen(host, port)
+    config = uvicorn.Config(
+        app,
+        http="h11",
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+    )
+    _Server(config, app.state.desk, host).run([listener])
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        return socket.create_server((host, port), family=family, backlog=2048)
+    except (OSError, OverflowError) as error:
+        raise RequestError(f"cannot listen on {host}:{port}: {error}") from None
+
+
+class _Server(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config, desk: Desk, host: str) -> None:
+        super().__init__(config)
+        self._desk, self._host = desk, host
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if sockets and self.started:
+            host = f"[{self._host}]" if ":" in self._host else self._host
+            port = sockets[0].getsockname()[1]
+            sys.stdout.write(f"serving {self._desk.name} at http://{host}:{port}\n")
+            sys.stdout.flush()
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """The first signal ends the server in good order, the second at once."""
+        self.force_exit = self.should_exit
+        self.should_exit = True
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        await self._desk.present.drain(self._desk.settings.shutdown_timeout)
+        await super().shutdown(sockets)

@@ -1,0 +1,56 @@
+"""What the operator of a server decides; a request cannot change any of it."""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass
+
+from engine.errors import RequestError
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Raises RequestError for what makes no sense.
+
+    `served_name` is the model's name in the API, by default that of its folder or file. With `api_key`
+    every request but for health and documentation must bring it. `max_queue` answers may wait beside
+    those that run. `max_body` bounds a request in bytes, `request_timeout` its life in seconds, from its
+    first byte to the answer's last; `shutdown_timeout` is what running requests are left when the server
+    is told to stop. `cors_origins` are the sites whose scripts may ask; none may by default.
+    `no_auth` lets a server be reached from elsewhere without a key.
+    """
+
+    served_name: str | None = None
+    api_key: str | None = None
+    max_queue: int = 128
+    max_body: int = 4 * 2**20
+    request_timeout: float = 600.0
+    shutdown_timeout: float = 30.0
+    cors_origins: tuple[str, ...] = ()
+    log_prompts: bool = False
+    docs: bool = True
+    no_auth: bool = False
+
+    def __post_init__(self) -> None:
+        for name, least in (("max_queue", 0), ("max_body", 1), ("shutdown_timeout", 0)):
+            if getattr(self, name) < least:
+                raise RequestError(f"{name} must be at least {least}, got {getattr(self, name)}")
+        if not self.request_timeout > 0:
+            raise RequestError(f"request_timeout must be above 0, got {self.request_timeout}")
+        if self.api_key is not None and not self.api_key.strip():
+            raise RequestError("the API key must not be empty")
+
+    def check_exposed(self, host: str) -> None:
+        """Refuses to listen to other machines without a key, unless that is asked for."""
+        if self.api_key is None and not self.no_auth and not _is_loopback(host):
+            raise RequestError(
+                f"whoever reaches {host} could use the model: give an API key (--api-key or "
+                "LOCKSTEP_API_KEY), or waive it with --no-auth"
+            )
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
