@@ -50,7 +50,7 @@ def run_bench(wanted: Wanted, say: Say) -> Bench:
     old = None if wanted.compare is None else compare.read(wanted.compare)
     source = resolve(wanted.model, progress=True)
     checkpoint = open_checkpoint(source)
-    with _unpacked(source, chosen, wanted.dtype, say) as model, ExitStack() as stack:
+    with unpacked(source, chosen, wanted.dtype, say) as model, ExitStack() as stack:
         works = {form.name: work(model, form.dtype) for form in chosen}
         described = model_of(checkpoint, wanted.model, works[chosen[0].name])
         if old is not None:
@@ -100,9 +100,15 @@ def _chosen(wanted: Wanted) -> list[Form]:
     rivals = RIVALS[wanted.against] if wanted.against else ()
     ours = wanted.forms if wanted.forms is not None else ("eager", "compiled")
     chosen = forms(list(dict.fromkeys([*rivals, *ours])), wanted.dtype)
-    if any(form.module == REFERENCE for form in chosen) and not _installed("transformers"):
-        raise RequestError("transformers is not installed: install the extra lockstep-llm[oracle]")
+    if any(form.module == REFERENCE for form in chosen):
+        require_reference()
     return chosen
+
+
+def require_reference() -> None:
+    """Raises RequestError where transformers is not installed."""
+    if not _installed("transformers"):
+        raise RequestError("transformers is not installed: install the extra lockstep-llm[oracle]")
 
 
 def _installed(package: str) -> bool:
@@ -110,7 +116,7 @@ def _installed(package: str) -> bool:
 
 
 @contextmanager
-def _unpacked(source: Path, chosen: Sequence[Form], dtype: str, say: Say) -> Iterator[Path]:
+def unpacked(source: Path, chosen: Sequence[Form], dtype: str, say: Say) -> Iterator[Path]:
     """The model's path; of a .gguf file that transformers shall read a folder, as it takes long over one."""
     if source.suffix != ".gguf" or all(form.module != REFERENCE for form in chosen):
         yield source

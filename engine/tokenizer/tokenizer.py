@@ -268,7 +268,7 @@ class Tokenizer:
     def _ids_of(self, text: str, allows: Allows = every_token) -> list[int]:
         """Return the ids of one text, before the post-processor."""
         ids: list[int] = []
-        for piece in self._pieces(text, allows):
+        for piece in self.pieces(text, allows):
             if isinstance(piece, Aligned):
                 words = self.splitter.words(piece)
                 ids += chain.from_iterable(map(self._word_ids.__getitem__, words))
@@ -280,7 +280,7 @@ class Tokenizer:
         """Return the same ids with their tokens and offsets."""
         ids, tokens = [], []
         offsets: list[tuple[int, int]] = []
-        for piece in self._pieces(text, allows):
+        for piece in self.pieces(text, allows):
             if isinstance(piece, Aligned):
                 for word in self.splitter.aligned_words(piece):
                     inner = self._word_encodings[word.text]
@@ -294,7 +294,7 @@ class Tokenizer:
                 offsets.append(matched.span(0, len(matched.text)))
         return Encoding(ids, tokens, offsets)
 
-    def _pieces(self, text: str, allows: Allows) -> Iterator[Aligned | tuple[int, Aligned]]:
+    def pieces(self, text: str, allows: Allows) -> Iterator[Aligned | tuple[int, Aligned]]:
         """Yield normalised plain text, and the added tokens between as (id, what they matched)."""
         if not isinstance(text, str):
             raise RequestError(f"a text to encode must be a string, not {text!r:.60}")

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from heapq import heapify, heappop, heappush
 from itertools import accumulate, chain, pairwise, repeat
+from typing import NamedTuple
 
 from engine.tokenizer.models.characters import DROPPED, Characters, Unknown, byte_token
 from engine.tokenizer.models.cuts import Cuts
@@ -18,6 +19,25 @@ from engine.tokenizer.models.ranks import MergeRanks, Ranks, TokenRanks
 from engine.tokenizer.word_cache import WordCache
 
 _BYTE_TOKENS = frozenset(map(byte_token, range(256)))
+
+
+class Merge(NamedTuple):
+    """The symbols `at` and `at` + 1 of a piece became the token `made`, as their pair's rank is lowest."""
+
+    at: int
+    rank: int
+    made: int
+
+
+class Merging(NamedTuple):
+    """How a piece of a word became tokens: the symbols it began with, and its merges in their order.
+
+    None stands for merges that are too many to watch.
+    """
+
+    text: str
+    symbols: list[int]
+    merges: list[Merge] | None
 
 
 class BytePairModel:
@@ -35,6 +55,8 @@ class BytePairModel:
     LONG = 256
     #: Up to so many symbols it takes longer to keep a heap than to look at all pairs each time.
     FEW = 32
+    #: Of so many symbols the merges can be watched.
+    WATCHED = 512
 
     def __init__(
         self,
@@ -84,6 +106,35 @@ class BytePairModel:
         begun.append((-1, sum(size for _, size in symbols)))
         token_of = self._token_of
         return [Part(i, token_of[i], start, end) for (i, start), (_, end) in pairwise(begun)]
+
+    def merging(self, word: str) -> list[Merging]:
+        """Return how one word becomes its tokens: by the pieces that are merged alone.
+
+        It looks at all pairs before each merge, which is for words that somebody wants to watch.
+        """
+        if self._is_taken_whole(word):
+            return [Merging(word, [self.vocab[word]], [])]
+        cuts = self._cuts if len(word) > self.SHORT else None
+        if cuts is None or (self._drops_unknown and not self.vocab.keys() >= set(word)):
+            pieces = [word]
+        else:
+            pieces = cuts.at_spaces(word)
+        return [self._merging(piece, self._characters.ids(piece)) for piece in pieces]
+
+    def _merging(self, piece: str, symbols: list[int]) -> Merging:
+        if len(symbols) > self.WATCHED:
+            return Merging(piece, symbols, None)
+        rank_of, none = self._ranks.rank_of, self._ranks.none
+        ids, merges = list(symbols), list[Merge]()
+        while ranks := [rank_of(pair, none) for pair in pairwise(ids)]:
+            rank = min(ranks)
+            if rank == none:
+                break
+            at = ranks.index(rank)
+            made = self._ranks.made_of((ids[at], ids[at + 1]), rank)
+            merges.append(Merge(at, rank, made))
+            ids[at : at + 2] = [made]
+        return Merging(piece, symbols, merges)
 
     def _is_taken_whole(self, word: str) -> bool:
         return self._ignore_merges and word in self.vocab

@@ -77,6 +77,10 @@ class UnigramModel:
                 parts.append(Part(known, piece, start, end))
         return parts
 
+    def score(self, token_id: int) -> float:
+        """Return what a token adds to the score of a spelling."""
+        return self._scores[token_id]
+
     def _pieces(self, word: str) -> Iterator[str]:
         """Yield the best spelling, with unknown characters taken together."""
         waiting = None

@@ -97,6 +97,11 @@ class Split(Cut):
         self._twin = twin_of(pattern) if self._matches_are_pieces else None
         self._matches_are_kept = behavior == "Removed" and invert and plain
 
+    @property
+    def pattern(self) -> str:
+        """What it cuts at, as a regular expression."""
+        return str(self._pattern.pattern)
+
     def spans(self, text: str) -> list[Span]:
         return [(start, end) for start, end in self._spans(self._stretches(text)) if start < end]
 

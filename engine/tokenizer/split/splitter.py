@@ -17,13 +17,14 @@ class Splitter:
     """
 
     def __init__(self, steps: Sequence[Step]) -> None:
-        self._steps = list(steps)
+        self.steps = list(steps)
+        """Cuts and rewrites in their order, but for the one that is in `finish`."""
         self.finish: Rewrite = Chain()
-        if self._steps and isinstance(last := self._steps[-1], Rewriting):
+        if self.steps and isinstance(last := self.steps[-1], Rewriting):
             self.finish = last.rewrite
-            self._steps.pop()
+            self.steps.pop()
         # Only up to the last step that asks for a piece's place need places be known.
-        placed = [isinstance(step, RewritingStart) for step in self._steps]
+        placed = [isinstance(step, RewritingStart) for step in self.steps]
         self._known_from = len(placed) - placed[::-1].index(True) if any(placed) else 0
 
     def __call__(self, text: str) -> list[str]:
@@ -32,14 +33,14 @@ class Splitter:
 
     def words(self, piece: Aligned) -> list[str]:
         """Return the unfinished words."""
-        pieces = [part.text for part in _cut(piece, self._steps[: self._known_from])]
-        for step in self._steps[self._known_from :]:
+        pieces = [part.text for part in _cut(piece, self.steps[: self._known_from])]
+        for step in self.steps[self._known_from :]:
             pieces = [part for text in pieces for part in step.pieces(text)]
         return pieces
 
     def aligned_words(self, piece: Aligned) -> list[Aligned]:
         """Return the unfinished words with where they come from."""
-        return _cut(piece, self._steps)
+        return _cut(piece, self.steps)
 
 
 def _cut(piece: Aligned, steps: Sequence[Step]) -> list[Aligned]:

@@ -1,0 +1,26 @@
+// The head of the page, and what follows the reader.
+{
+  const { model, prompt, params } = DATA;
+  const sent = DATA.answer.map((row) => row.out).join("");
+  say(byId("story"), glyphs(prompt.text ?? `${promptLength} ids`, null), h("span", { class: "answer" }, glyphs(sent, null)));
+  const fact = (value, name) => h("span", {}, h("b", {}, value), ` ${name}`);
+  const total = Object.values(model.parameters).reduce((n, part) => n + part.numbers, 0);
+  say(byId("facts"), fact(model.name, ""), fact(many(total), "parameters"), fact(`${model.layers}`, "layers"), fact(`${model.dim}`, "wide"),
+    fact(`${model.dtype}`, `on ${model.device}`), fact(`${promptLength} + ${DATA.answer.length}`, "tokens"),
+    fact(params.temperature ? `temperature ${params.temperature}` : "greedy", ""));
+  const save = h("a", { href: "#", download: "inspect.json" }, "Save all numbers as JSON");
+  save.addEventListener("click", () => { save.href = URL.createObjectURL(new Blob([byId("data").textContent], { type: "application/json" })); });
+  say(byId("foot"), save, `. Written by lockstep inspect, format ${DATA.format}. This page is one file and loads nothing.`);
+
+  const links_ = [...document.querySelectorAll("nav a")];
+  const seen = new IntersectionObserver((entries) => {
+    for (const entry of entries) {
+      if (!entry.isIntersecting) continue;
+      for (const link of links_) {
+        if (link.hash === `#${entry.target.id}`) link.setAttribute("aria-current", "true");
+        else link.removeAttribute("aria-current");
+      }
+    }
+  }, { rootMargin: "-20% 0px -75% 0px" });
+  for (const part of document.querySelectorAll("section.part")) seen.observe(part);
+}
