@@ -1,15 +1,24 @@
-"""What all answers have in common: who asks where, the envelope, and the usage."""
+"""What the answers of completions and of chats have in common: an envelope, choices, chunks and the usage."""
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+import time
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, aclosing
 from typing import Annotated, Any
 
 from fastapi import Depends, Request
+from starlette.responses import JSONResponse, Response
 
-from engine.generate import Completion
+from engine.generate import Completion, Piece
 from engine.server.desk import Desk, Served
+from engine.server.logprobs import Names
+from engine.server.schema import Generating
+from engine.server.stream import DONE, EventStream, event
+
+Choice = dict[str, Any]
 
 
 def _desk(request: Request) -> Desk:
@@ -21,15 +30,72 @@ AtDesk = Annotated[Desk, Depends(_desk)]
 
 
 def new_id(kind: str) -> str:
-    return f"{kind}-{secrets.token_hex(12)}"
+    return kind + secrets.token_hex(12)
 
 
-def envelope(desk: Desk, id: str, object: str, created: int) -> dict[str, Any]:
-    return {"id": id, "object": object, "created": created, "model": desk.name}
+class Answer(ABC):
+    """The answer to one request: a document, or chunks that add up to it."""
 
+    id_prefix: str
+    object: str
+    chunk_object: str
 
-def usage(done: Sequence[Completion], per_prompt: int) -> dict[str, int]:
-    """Tokens of all prompts, each counted once, and of all answers that were made to them."""
-    firsts = done[::per_prompt]
-    total = {name: sum(one.usage[name] for one in firsts) for name in firsts[0].usage}
-    return total
+    def __init__(self, desk: Desk, asked: Generating) -> None:
+        self.desk, self.asked = desk, asked
+        self.names = Names(desk.tokenizer, asked.return_tokens_as_token_ids)
+        self._id, self._created = new_id(self.id_prefix), int(time.time())
+
+    @abstractmethod
+    def choice(self, place: int, done: Completion) -> Choice:
+        """One answer of the document."""
+
+    @abstractmethod
+    def opening(self, place: int, served: Served) -> Iterator[Choice]:
+        """What comes before the first piece of an answer."""
+
+    @abstractmethod
+    def parts(self, place: int, piece: Piece) -> Iterator[Choice]:
+        """What a piece adds; the last of them has the finish reason, and nothing else."""
+
+    async def respond(self, served: AbstractAsyncContextManager[Served]) -> Response:
+        if self.asked.stream:
+            return await EventStream.begun(self._events(served), self.desk.error)
+        async with served as answers:
+            return JSONResponse(self._document(await answers.completions()))
+
+    def extras(self, done: Sequence[Completion]) -> dict[str, Any]:
+        """Fields beside the choices."""
+        return {}
+
+    def _document(self, done: Sequence[Completion]) -> dict[str, Any]:
+        choices = [self.choice(place, one) for place, one in enumerate(done)]
+        head = self._envelope(self.object)
+        return {**head, "choices": choices, "usage": self._usage(done), **self.extras(done)}
+
+    async def _events(self, served: AbstractAsyncContextManager[Served]) -> AsyncGenerator[bytes]:
+        begun: set[int] = set()
+        async with served as answers:
+            async with aclosing(answers.news()) as news:
+                async for place, piece in news:
+                    if place not in begun:
+                        begun.add(place)
+                        for choice in self.opening(place, answers):
+                            yield self._chunk([choice])
+                    for choice in self.parts(place, piece):
+                        yield self._chunk([choice])
+            if self.asked.includes_usage:
+                yield self._chunk([], self._usage(answers.done()))
+        yield DONE
+
+    def _chunk(self, choices: list[Choice], usage: dict[str, int] | None = None) -> bytes:
+        with_usage = {"usage": usage} if self.asked.includes_usage else {}
+        return event({**self._envelope(self.chunk_object), "choices": choices, **with_usage})
+
+    def _envelope(self, object: str) -> dict[str, Any]:
+        head = {"id": self._id, "object": object, "created": self._created}
+        return {**head, "model": self.desk.name}
+
+    def _usage(self, done: Sequence[Completion]) -> dict[str, int]:
+        """Of all prompts together; each completion has the figures of all that belong to its prompt."""
+        firsts = done[:: self.asked.n]
+        return {name: sum(one.usage[name] for one in firsts) for name in firsts[0].usage}

@@ -10,8 +10,8 @@ import asyncio
 import logging
 import time
 import traceback
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -107,8 +107,13 @@ class Present:
     def __len__(self) -> int:
         return len(self._all)
 
-    def during(self, attendance: Attendance) -> _Stay:
-        return _Stay(self._all, attendance)
+    @contextmanager
+    def during(self, attendance: Attendance) -> Iterator[None]:
+        self._all.add(attendance)
+        try:
+            yield
+        finally:
+            self._all.discard(attendance)
 
     async def drain(self, timeout: float) -> None:
         """Lets those that are there finish; who is not done by then is told so."""
@@ -120,17 +125,6 @@ class Present:
             attendance.stop(stopping())
         while self._all:
             await asyncio.sleep(0.02)
-
-
-class _Stay:
-    def __init__(self, everyone: set[Attendance], attendance: Attendance) -> None:
-        self._everyone, self._attendance = everyone, attendance
-
-    def __enter__(self) -> None:
-        self._everyone.add(self._attendance)
-
-    def __exit__(self, *_: object) -> None:
-        self._everyone.discard(self._attendance)
 
 
 def stopping() -> ApiError:
@@ -174,7 +168,8 @@ def _once(body: bytes) -> Receive:
     async def receive() -> Message:
         if messages:
             return messages.pop()
-        return await asyncio.Event().wait() and {"type": "http.disconnect"}
+        await asyncio.Event().wait()
+        return {"type": "http.disconnect"}
 
     return receive
 

@@ -2,48 +2,54 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
-from typing import Annotated, Any
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any, cast
 
 from fastapi import APIRouter
 from pydantic import Field, model_validator
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from engine.generate import Completion, Piece, SamplingParams
 from engine.generate.answer import TokenLogprob
 from engine.generate.prompts import Prompt
 from engine.server import logprobs
-from engine.server.answer import AtDesk, envelope, new_id, usage
+from engine.server.answer import Answer, AtDesk, Choice
 from engine.server.body import StrictRoute
 from engine.server.desk import Desk, Served
-from engine.server.logprobs import Names
-from engine.server.schema import Generating, TokenId, Top
-from engine.server.stream import DONE, EventStream, event
+from engine.server.schema import MOST_ANSWERS, Generating, Ids, Top, one_of_the_forms
 
 router = APIRouter(route_class=StrictRoute)
 
 MOST_PROMPTS = 128
 
-Ids = Annotated[list[TokenId], Field(min_length=1)]
-Texts = Annotated[list[str], Field(min_length=1, max_length=MOST_PROMPTS)]
-ManyIds = Annotated[list[Ids], Field(min_length=1, max_length=MOST_PROMPTS)]
+Prompts = Annotated[
+    str
+    | Ids
+    | Annotated[list[str], Field(max_length=MOST_PROMPTS, fail_fast=True)]
+    | Annotated[list[Ids], Field(max_length=MOST_PROMPTS, fail_fast=True)],
+    one_of_the_forms(
+        f"a text, a list of token ids, or a list of at most {MOST_PROMPTS} of one of these kinds"
+    ),
+]
 
 
 class CompletionRequest(Generating):
-    """What OpenAI's API takes, but for `suffix`; special tokens in a text are text unless `parse_special`."""
+    """What OpenAI's API takes, but for `suffix`.
 
-    prompt: str | Ids | Texts | ManyIds
+    Special tokens that a text spells out are plain text, unless `parse_special`, an extension, asks for them.
+    """
+
+    prompt: Prompts
     max_tokens: int = Field(16, ge=1)
     logprobs: Top | None = None
     echo: bool = False
-    best_of: int | None = Field(None, ge=1, le=128)
-    # An extension
+    best_of: int | None = Field(None, ge=1, le=MOST_ANSWERS)
     parse_special: bool = False
 
     @model_validator(mode="after")
-    def _check_best(self) -> CompletionRequest:
+    def _check(self) -> CompletionRequest:
+        if not self.prompt and self.prompt != "":
+            raise ValueError("prompt is an empty list; give at least one")
         if self.stream and (self.best_of or 1) > 1:
             raise ValueError("best_of cannot be streamed: the best are known at the end")
         return self
@@ -51,61 +57,85 @@ class CompletionRequest(Generating):
     @property
     def prompts(self) -> list[Prompt]:
         if isinstance(self.prompt, str) or isinstance(self.prompt[0], int):
-            return [self.prompt]  # type: ignore[list-item]
-        return list(self.prompt)  # type: ignore[arg-type]
+            return [cast("Prompt", self.prompt)]
+        return list(cast("list[Prompt]", self.prompt))
 
     def params(self) -> SamplingParams:
-        echoed = self.logprobs if self.echo else None
         asked = {"max_tokens": self.max_tokens, "logprobs": self.logprobs, "best_of": self.best_of}
-        if self.prompt_logprobs is None:
-            asked["prompt_logprobs"] = echoed
-        return SamplingParams(**{**self._asked(), **asked})
+        if self.echo and self.prompt_logprobs is None:
+            asked["prompt_logprobs"] = self.logprobs
+        return SamplingParams(**self.choosing() | asked)
 
 
 @router.post("/v1/completions")
 async def completions(asked: CompletionRequest, desk: AtDesk) -> Response:
     """What the model goes on with after each of the prompts."""
     desk.check_model(asked.model)
-    prompts, params = asked.prompts, asked.params()
-    served = desk.served(lambda: prompts, len(prompts), params, parse_special=asked.parse_special)
-    written = _Written(desk, asked, prompts)
-    if asked.stream:
-        return await EventStream.begun(written.events(served), desk.error)
-    async with served as answers:
-        return JSONResponse(written.document(await answers.completions()))
+    prompts = asked.prompts
+    served = desk.served(
+        lambda: prompts, len(prompts), asked.params(), parse_special=asked.parse_special
+    )
+    return await _Completions(desk, asked, prompts).respond(served)
 
 
-class _Written:
-    """The answer to one request, as one document or as chunks."""
+class _Completions(Answer):
+    id_prefix = "cmpl-"
+    object = chunk_object = "text_completion"
+    asked: CompletionRequest
 
     def __init__(self, desk: Desk, asked: CompletionRequest, prompts: Sequence[Prompt]) -> None:
-        self._desk, self._asked = desk, asked
-        self._envelope = envelope(desk, new_id("cmpl"), "text_completion", int(time.time()))
-        self._names = Names(desk.tokenizer, asked.return_tokens_as_token_ids)
-        self._echoes = [self._echo(prompt) for prompt in prompts]
+        super().__init__(desk, asked)
+        self._echoes = [desk.text_of(prompt) if asked.echo else "" for prompt in prompts]
 
-    def _echo(self, prompt: Prompt) -> str:
-        if not self._asked.echo:
-            return ""
-        return prompt if isinstance(prompt, str) else self._desk.decode(prompt)
+    def choice(self, place: int, done: Completion) -> Choice:
+        echo = self._echoes[place // self.asked.n]
+        said = self._logprobs(done.token_ids, done.logprobs, len(echo))
+        if self.asked.echo and said is not None:
+            before = self._logprobs(done.prompt_token_ids, done.prompt_logprobs)
+            said = {name: values + said[name] for name, values in (before or {}).items()}
+        choice = self._choice(place, echo + done.text, said)
+        choice["finish_reason"] = done.finish_reason
+        if self.asked.return_token_ids:
+            choice["token_ids"] = done.token_ids
+        return choice | self._of_prompt(done.prompt_token_ids, done.prompt_logprobs)
 
-    def document(self, done: Sequence[Completion]) -> dict[str, Any]:
-        n = self._asked.n
-        choices = [self._choice(place, one) for place, one in enumerate(done)]
-        return {**self._envelope, "choices": choices, "usage": usage(done, n)}
+    def opening(self, place: int, served: Served) -> Iterator[Choice]:
+        request = served.requests[place // self.asked.n]
+        of_prompt = self._of_prompt(request.prompt, request.prompt_logprobs)
+        if self.asked.echo:
+            said = self._logprobs(request.prompt, request.prompt_logprobs)
+            yield self._choice(place, self._echoes[place // self.asked.n], said) | of_prompt
+        elif of_prompt:
+            yield self._choice(place, "") | of_prompt
 
-    def _choice(self, place: int, done: Completion) -> dict[str, Any]:
-        asked, echo = self._asked, self._echoes[place // self._asked.n]
-        return {
-            "index": place,
-            "text": echo + done.text,
-            "logprobs": self._logprobs(done.logprobs, len(echo)),
-            "finish_reason": done.finish_reason,
-        }
+    def parts(self, place: int, piece: Piece) -> Iterator[Choice]:
+        offset = len(self._echoes[place // self.asked.n])
+        said = self._logprobs(piece.token_ids, piece.logprobs, offset)
+        choice = self._choice(place, piece.text, said)
+        if self.asked.return_token_ids:
+            choice["token_ids"] = list(piece.token_ids)
+        if piece.text or said or self.asked.return_token_ids:
+            yield choice
+        if piece.finish_reason is not None:
+            yield {**self._choice(place, ""), "finish_reason": piece.finish_reason}
+
+    def _choice(self, place: int, text: str, said: dict[str, Any] | None = None) -> Choice:
+        return {"index": place, "text": text, "logprobs": said, "finish_reason": None}
+
+    def _of_prompt(
+        self, ids: Sequence[int], seen: Sequence[TokenLogprob | None] | None
+    ) -> dict[str, Any]:
+        """The extensions that say something of the prompt."""
+        said: dict[str, Any] = {}
+        if self.asked.return_token_ids:
+            said["prompt_token_ids"] = list(ids)
+        if self.asked.prompt_logprobs is not None:
+            said["prompt_logprobs"] = logprobs.of_prompt(seen or (), self.names)
+        return said
 
     def _logprobs(
-        self, entries: Sequence[TokenLogprob] | None, offset: int
+        self, ids: Sequence[int], entries: Sequence[TokenLogprob | None] | None, offset: int = 0
     ) -> dict[str, Any] | None:
-        if entries is None or self._asked.logprobs is None:
+        if self.asked.logprobs is None:
             return None
-        return logprobs.of_completion(entries, [e.token_id for e in entries], self._names, offset)
+        return logprobs.of_completion(entries or (), ids, self.names, offset)

@@ -56,6 +56,13 @@ class Desk:
         return self.engine.tokenizer if self.engine.has_tokenizer else None
 
     @property
+    def speaking(self) -> Tokenizer:
+        """The same where there must be one; RequestError else."""
+        if self.tokenizer is None:
+            raise RequestError("this model has no tokenizer: it takes ids at /v1/completions alone")
+        return self.tokenizer
+
+    @property
     def model(self) -> dict[str, Any]:
         """The model as the API lists it."""
         return {
@@ -66,11 +73,11 @@ class Desk:
             "max_model_len": self.window,
         }
 
-    def decode(self, ids: Sequence[int]) -> str:
-        """The text of a prompt that came as ids."""
-        return (
-            "" if self.tokenizer is None else self.tokenizer.decode(ids, skip_special_tokens=True)
-        )
+    def text_of(self, prompt: Prompt) -> str:
+        """That of a prompt which may have come as ids: without special tokens, as answers are."""
+        if isinstance(prompt, str) or self.tokenizer is None:
+            return str(prompt) if isinstance(prompt, str) else ""
+        return self.tokenizer.decode(prompt, skip_special_tokens=True)
 
     def check_model(self, name: str | None) -> None:
         if name not in (None, self.name):

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fastapi import HTTPException
+from starlette.exceptions import HTTPException as AnyHTTPException
 from starlette.responses import JSONResponse
 
 _TYPES = {
@@ -35,6 +36,7 @@ class ApiError(HTTPException):
         code: str | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> None:
+        message = " ".join(message.split())
         super().__init__(status, message, dict(headers or {}))
         self.message, self.param, self.code = message, param, code
 
@@ -55,7 +57,7 @@ class ApiError(HTTPException):
         return JSONResponse(self.document, self.status_code, self.headers)
 
 
-def of_http(error: HTTPException) -> ApiError:
+def of_http(error: AnyHTTPException) -> ApiError:
     """One that the framework raised: an address or a method that there is not."""
     if isinstance(error, ApiError):
         return error

@@ -67,13 +67,20 @@ def of_token(entry: TokenLogprob, names: Names) -> dict[str, Any]:
     return {**_object(entry.token_id, entry.logprob, names), "top_logprobs": top}
 
 
-def of_prompt(
-    entries: Sequence[TokenLogprob | None] | None, names: Names
-) -> list[dict[str, Any] | None] | None:
-    """The extension `prompt_logprobs`: an object for each token of the prompt, and null for the first."""
-    if entries is None:
-        return None
-    return [entry and {"token_id": entry.token_id, **of_token(entry, names)} for entry in entries]
+def of_prompt(entries: Sequence[TokenLogprob | None], names: Names) -> list[Any]:
+    """The extension `prompt_logprobs`: for each token by its id the log-probability of it and of others.
+
+    Nothing foretells the first.
+    """
+    return [entry and _by_id(entry, names) for entry in entries]
+
+
+def _by_id(entry: TokenLogprob, names: Names) -> dict[str, Any]:
+    held = {entry.token_id: entry.logprob, **dict(entry.top)}
+    return {
+        str(token): {"logprob": _finite(logprob), "decoded_token": names.text(token)}
+        for token, logprob in held.items()
+    }
 
 
 def _ranked(entry: TokenLogprob, names: Names) -> dict[str, float]:

@@ -7,12 +7,19 @@ answer; those of OpenAI's that change nothing are taken and have no effect.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+    model_validator,
+)
 
 from engine.errors import RequestError
-from engine.generate import SamplingParams
 from engine.generate.structured import Choice, Grammar, JsonObject, JsonSchema, Regex, Structure
 
 MOST_ANSWERS = 128  # to one prompt
@@ -21,6 +28,19 @@ MOST_LOGPROBS = 20
 
 TokenId = Annotated[int, Field(ge=0)]
 Top = Annotated[int, Field(ge=0, le=MOST_LOGPROBS)]
+Ids = Annotated[list[TokenId], Field(fail_fast=True)]
+
+
+def one_of_the_forms(what: str) -> WrapValidator:
+    """Says what a value of several types must be, where it is none of them."""
+
+    def check(value: Any, known: ValidatorFunctionWrapHandler) -> Any:
+        try:
+            return known(value)
+        except ValidationError:
+            raise ValueError(f"it must be {what}") from None
+
+    return WrapValidator(check)
 
 
 class Strict(BaseModel):
@@ -34,6 +54,12 @@ class Strict(BaseModel):
         if isinstance(given, Mapping):
             return {name: value for name, value in given.items() if value is not None}
         return given
+
+
+Stops = Annotated[
+    str | Annotated[list[str], Field(max_length=MOST_STOPS)],
+    one_of_the_forms(f"a text or a list of at most {MOST_STOPS} texts"),
+]
 
 
 class Harmless(Strict):
@@ -71,7 +97,8 @@ class Sampling(Harmless):
     guided_choice: list[str] | None = None
     guided_grammar: str | None = None
 
-    def _structure(self) -> Structure | None:
+    @property
+    def structure(self) -> Structure | None:
         """What the answer has to look like."""
         given: list[Structure] = []
         if self.guided_regex is not None:
@@ -82,7 +109,8 @@ class Sampling(Harmless):
             given.append(Grammar(self.guided_grammar))
         return one_of(*given)
 
-    def _asked(self) -> dict[str, Any]:
+    def choosing(self) -> dict[str, Any]:
+        """The fields of SamplingParams that they are."""
         return {
             "temperature": self.temperature,
             "top_p": self.top_p,
@@ -92,7 +120,7 @@ class Sampling(Harmless):
             "min_tokens": self.min_tokens,
             "stop_token_ids": self.stop_token_ids,
             "ignore_eos": self.ignore_eos,
-            "structured": self._structure(),
+            "structured": self.structure,
         }
 
 
@@ -101,7 +129,7 @@ class Generating(Sampling):
 
     n: int = Field(1, ge=1, le=MOST_ANSWERS)
     seed: int | None = Field(None, ge=-(2**63), lt=2**63)
-    stop: str | Annotated[list[str], Field(max_length=MOST_STOPS)] = []
+    stop: Stops = []
     presence_penalty: float = 0.0
     frequency_penalty: float = 0.0
     logit_bias: dict[str, float] = {}
@@ -122,9 +150,9 @@ class Generating(Sampling):
     def includes_usage(self) -> bool:
         return self.stream_options is not None and self.stream_options.include_usage
 
-    def _asked(self) -> dict[str, Any]:
+    def choosing(self) -> dict[str, Any]:
         return {
-            **super()._asked(),
+            **super().choosing(),
             "n": self.n,
             # Seeds may be negative there; those that are not are the library's.
             "seed": None if self.seed is None else self.seed % 2**63,
@@ -137,22 +165,11 @@ class Generating(Sampling):
         }
 
 
-class Format(Strict):
-    """What an answer has to look like, in the form that both kinds of chats have."""
-
-    type: Literal["text", "json_object", "json_schema"]
-
-
 class NamedSchema(Strict):
     name: str = ""
     description: str = ""
     strict: bool = True  # an answer is always held to it
     schema_: dict[str, Any] | bool = Field(True, alias="schema")
-
-
-def params(asked: Mapping[str, Any]) -> SamplingParams:
-    """RequestError where they make no sense together."""
-    return SamplingParams(**asked)
 
 
 def one_of(*structures: Structure | None) -> Structure | None:
