@@ -17,5 +17,9 @@ class RequestError(LockstepError):
     """A prompt, id or parameter that cannot be served as asked."""
 
 
+class TooLongError(RequestError):
+    """A prompt that leaves no room for an answer."""
+
+
 class CacheFullError(RequestError):
     """A cache has no place for these tokens now; it may have one when another sequence is closed."""

@@ -13,7 +13,7 @@ from threading import Lock
 from typing import Any, overload
 
 from engine.cache import Cache
-from engine.errors import RequestError
+from engine.errors import RequestError, TooLongError
 from engine.generate import beam
 from engine.generate.answer import AnswerText, Completion, Piece
 from engine.generate.beam_params import BeamSearch
@@ -249,7 +249,7 @@ class Engine(LoadedModel):
             prompt = self.tokenizer.encode_prompt(prompt, parse_special)
         ids = checked_ids(prompt, self.spec.vocab_size)
         if len(ids) >= self.spec.context:
-            raise RequestError(
+            raise TooLongError(
                 f"the prompt has {len(ids)} tokens and the model's context is {self.spec.context}: "
                 "no room is left for an answer; shorten the prompt"
             )

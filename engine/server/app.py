@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from engine.errors import LockstepError
 from engine.generate import Engine
-from engine.server import about, chat, completions
+from engine.server import about, chat, completions, responses, text
 from engine.server.attendance import Attending
 from engine.server.desk import Desk
 from engine.server.errors import of_http, of_validation
@@ -54,7 +54,7 @@ def build_app(engine: Engine, settings: Settings) -> FastAPI:
         responses={"4XX": _ERROR, "5XX": _ERROR},
     )
     app.state.desk = desk
-    for room in (about, completions, chat):
+    for room in (about, completions, chat, responses, text):
         app.include_router(room.router)
     _handle_errors(app, desk)
     # The last that is added is the first that a request meets.

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, asynccontextmanager, contextmanager
 from typing import Any, TypeVar
 
-from engine.errors import LockstepError, RequestError
+from engine.errors import LockstepError, RequestError, TooLongError
 from engine.generate import Completion, Engine, Piece, SamplingParams
 from engine.generate.prompts import Prompt
 from engine.generate.request import Request, completions
@@ -95,7 +95,8 @@ class Desk:
         if not isinstance(fault, LockstepError):
             return internal(fault, self.settings)
         message = str(fault).replace(str(self.engine.checkpoint.path), self.name)
-        return ApiError(400 if isinstance(fault, RequestError) else 500, message)
+        code = "context_length_exceeded" if isinstance(fault, TooLongError) else None
+        return ApiError(400 if isinstance(fault, RequestError) else 500, message, code=code)
 
     @property
     def running(self) -> int:
@@ -130,18 +131,13 @@ class Desk:
         request = self.engine.request(prompt, params, parse_special)
         room = self.window - len(request.prompt)
         if room < 1:
-            raise self.too_long(len(request.prompt))
+            raise TooLongError(
+                f"the prompt has {len(request.prompt)} tokens and the KV cache has room for "
+                f"{self.window}: no room is left for an answer; shorten the prompt"
+            )
         for answer in request.answers:
             answer.limit = min(answer.limit, room)
         return request
-
-    def too_long(self, n: int) -> ApiError:
-        return ApiError(
-            400,
-            f"the prompt has {n} tokens and the context is {self.window}: no room is left for an "
-            "answer; shorten the prompt",
-            code="context_length_exceeded",
-        )
 
     @contextmanager
     def _places(self, n: int) -> Iterator[None]:

@@ -84,9 +84,9 @@ def _by_id(entry: TokenLogprob, names: Names) -> dict[str, Any]:
 
 
 def _ranked(entry: TokenLogprob, names: Names) -> dict[str, float]:
-    """By name; of tokens that are written alike the likeliest counts."""
+    """By name, the token itself always among them; of those that are written alike the likeliest counts."""
     ranked: dict[str, float] = {}
-    for token, logprob in entry.top:
+    for token, logprob in (*entry.top, (entry.token_id, entry.logprob)):
         ranked.setdefault(names.key(token), _finite(logprob))
     return ranked
 
