@@ -74,8 +74,7 @@ def inspect(
         raise RequestError(f"nothing to time {against!r} by{known}")
     params = sampling_params(choosing)
     from engine import Engine
-    from engine.inspect import inspected
-    from engine.inspect.page import page
+    from engine.inspect import inspected, page
 
     engine = Engine.load(
         model,

@@ -29,7 +29,7 @@ from engine.inspect.attention import HeadMaps, block_size
 from engine.inspect.choices import candidates, lens
 from engine.inspect.formulas import CALLS, formulas
 from engine.inspect.operations import Operations, document, place
-from engine.inspect.stages import prefill, stage_of, timed, timed_modules
+from engine.inspect.stages import caches_of, prefill, stage_of, stages_of, timed
 from engine.inspect.twin import kernel, told, twin
 from engine.inspect.words import Streamed, prompt_words, spellings
 from engine.probe import attached
@@ -69,7 +69,7 @@ def inspected(
         "attention": followed.attention(),
         "cache": _cache(engine, followed, len(answer)),
         "choices": followed.choices,
-        "time": _time(engine, prompt, request, followed, most),
+        "time": _time(engine, prompt, request, followed, most, parse_special),
         "spellings": _spellings(engine, followed, words),
     }
 
@@ -240,15 +240,16 @@ def _time(
     request: Request,
     followed: Followed,
     most: dict[str, int],
+    parse_special: bool,
 ) -> dict[str, Any]:
     """On the engine's own kernel; the first of two runs warms up."""
     decoder = twin(engine.decoder, kernel(engine.decoder), str(engine.device))
     answer = len(followed.streamed.rows)
     with torch.inference_mode():
-        timed(engine, decoder, prompt, request, min(answer, 2))
-        measured = timed(engine, decoder, prompt, request, answer)
+        timed(engine, decoder, prompt, request, min(answer, 2), parse_special)
+        measured = timed(engine, decoder, prompt, request, answer, parse_special)
     tensors: dict[str, int] = {}
-    for path, _ in timed_modules(decoder, followed.cache):
+    for path, _ in chain(stages_of(decoder), caches_of(followed.cache)):
         stage = stage_of(path)
         if stage not in ("plan", "residual sums"):  # which the others lie within
             tensors[stage] = max(tensors.get(stage, 0), most.get(path, 0))

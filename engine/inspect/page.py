@@ -6,8 +6,11 @@ ever markup: the script puts them in as text, and shows what has no glyph by its
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
+
+from engine.generate.engine import Engine
+from engine.generate.params import SamplingParams
+from engine.inspect.gather import inspected
 
 PARTS = (
     ("tokens", "Tokens"),
@@ -36,6 +39,15 @@ def page(document: dict[str, Any]) -> str:
     )
 
 
-def write_page(document: dict[str, Any], path: Path) -> None:
-    """Writes the page."""
-    path.write_text(page(document), encoding="utf-8")
+def inspect_page(
+    engine: Engine,
+    prompt: str | list[int],
+    params: SamplingParams | None = None,
+    *,
+    parse_special: bool = False,
+) -> str:
+    """The page of a prompt and its answer; raises RequestError as `inspected` does.
+
+    Other requests to the engine may run meanwhile.
+    """
+    return page(inspected(engine, prompt, params, parse_special=parse_special))

@@ -123,29 +123,39 @@ class Clock:
 
 
 def timed(
-    engine: Engine, decoder: Decoder, prompt: str | list[int], request: Request, answer: int
+    engine: Engine,
+    decoder: Decoder,
+    prompt: str | list[int],
+    request: Request,
+    answer: int,
+    parse_special: bool = False,
 ) -> Measured:
     """One run of the whole path, from text to text, on `decoder`: a request's first `answer` tokens."""
     clock = Clock(engine.device)
-    start = clock.now()
-    with clock.stage("tokenize"):
-        ids = engine.encode(prompt)
-    with clock.stage("plan"):
-        cache = engine.new_cache(len(ids) + answer, 1, engine.step_tokens)
-    text = engine.tokenizer.stream(True, after=ids) if engine.has_tokenizer else None
-    sampler, tokens = Sampler(request.params), list[int]()
-    with told(clock, timed_modules(decoder, cache)):
-        logits = prefill(decoder, ids, cache, engine.step_tokens)
-        while True:
-            with clock.stage("sampling"):
-                tokens.append(sampler(logits, History(ids, tokens, request.ends, request.limit)))
-            with clock.stage("detokenize"):
-                if text is not None:
-                    text.push(tokens[-1])
-            if len(tokens) == answer:
-                break
-            clock.phase = "steps"
-            logits = decoder(torch.tensor([tokens[-1:]], device=engine.device), cache)[0, -1]
+    with told(clock, stages_of(decoder)):
+        start = clock.now()
+        with clock.stage("tokenize"):
+            ids = engine.encode(prompt, parse_special)
+        with clock.stage("plan"):
+            cache = engine.new_cache(len(ids) + answer, 1, engine.step_tokens)
+        text = engine.tokenizer.stream(True, after=ids) if engine.has_tokenizer else None
+        sampler, tokens = Sampler(request.params), list[int]()
+        with told(clock, caches_of(cache)):
+            with clock.stage("plan"):
+                logits = prefill(decoder, ids, cache, engine.step_tokens)
+            while True:
+                with clock.stage("sampling"):
+                    seen = History(ids, tokens, request.ends, request.limit)
+                    tokens.append(sampler(logits, seen))
+                with clock.stage("detokenize"):
+                    if text is not None:
+                        text.push(tokens[-1])
+                if len(tokens) == answer:
+                    break
+                clock.phase = "steps"
+                with clock.stage("plan"):
+                    ids_of_step = torch.tensor([tokens[-1:]], device=engine.device)
+                    logits = decoder(ids_of_step, cache)[0, -1]
     return Measured(clock.now() - start, clock, answer)
 
 
@@ -158,18 +168,19 @@ def prefill(decoder: Decoder, ids: list[int], cache: Cache, longest: int) -> Ten
     return last
 
 
-def timed_modules(decoder: Decoder, cache: Cache) -> Iterator[tuple[str, nn.Module]]:
+def stages_of(decoder: Decoder) -> Iterator[tuple[str, nn.Module]]:
     """The modules whose calls are stages, by their paths."""
     yield "", decoder
     for path, module in decoder.named_modules():
-        if (
-            _STAGED.fullmatch(path)
-            and (type(module) is not Probe)
-            and not isinstance(module, nn.Identity)
-        ):
+        plain = type(module) is Probe or isinstance(module, nn.Identity)
+        if _STAGED.fullmatch(path) and not plain:
             yield path, module
-    for number, layer_cache in enumerate(cache.layers):
-        yield f"cache.layers.{number}", layer_cache
+
+
+def caches_of(cache: Cache) -> Iterator[tuple[str, nn.Module]]:
+    """The same of a cache."""
+    for number, layer in enumerate(cache.layers):
+        yield f"cache.layers.{number}", layer
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,12 @@
 {
   const { model, prompt, params } = DATA;
   const sent = DATA.answer.map((row) => row.out).join("");
-  say(byId("story"), glyphs(prompt.text ?? `${promptLength} ids`, null), h("span", { class: "answer" }, glyphs(sent, null)));
+  // Of a long prompt the beginning and the end; the first part has all of it.
+  const text = [...(prompt.text ?? plural(promptLength, "id"))];
+  const isLong = text.length > 240;
+  if (isLong) byId("story").classList.add("long");
+  say(byId("story"), isLong ? [glyphs(text.slice(0, 150).join(""), null), h("span", { class: "quiet" }, ` … (${count(text.length - 220)} characters, see part 1) … `), glyphs(text.slice(-70).join(""), null)]
+    : glyphs(text.join(""), null), h("span", { class: "answer" }, glyphs(sent, null)));
   const fact = (value, name) => h("span", {}, h("b", {}, value), ` ${name}`);
   const total = Object.values(model.parameters).reduce((n, part) => n + part.numbers, 0);
   say(byId("facts"), fact(model.name, ""), fact(many(total), "parameters"), fact(`${model.layers}`, "layers"), fact(`${model.dim}`, "wide"),
