@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Annotated
 
 import typer
@@ -41,7 +42,7 @@ def serve(
     max_queue: Annotated[
         int, typer.Option(help="Answers that may wait beside those that run.")
     ] = 128,
-    max_body: Annotated[int, typer.Option(help="Bytes of a request at most.")] = 4 * 2**20,
+    max_body: Annotated[int, typer.Option(help="Bytes of a request at most.")] = 2**20,
     request_timeout: Annotated[
         float, typer.Option(help="Seconds that a request may take.")
     ] = 600.0,
@@ -88,6 +89,8 @@ def serve(
         no_auth=no_auth,
     )
     settings.check_exposed(host)
+    logging.basicConfig(format="%(asctime)s %(message)s")  # on standard error
+    logging.getLogger("lockstep.server").setLevel(logging.INFO)
     from engine import Engine
 
     engine = Engine.load(

@@ -76,7 +76,8 @@ class Service:
             while mail.awaited:
                 if not mail:
                     async with queue:
-                        await asyncio.to_thread(self._step, mail)
+                        if not mail:  # else the step of another brought it
+                            await asyncio.to_thread(self._step, mail)
                 else:
                     yield mail.take()
 

@@ -9,6 +9,7 @@ from fastapi import APIRouter
 from pydantic import Field, model_validator
 from starlette.responses import Response
 
+from engine.errors import RequestError
 from engine.generate import Completion, Piece, SamplingParams
 from engine.generate.answer import TokenLogprob
 from engine.generate.structured import Structure
@@ -118,7 +119,7 @@ class ChatRequest(Generating):
         most = self.max_completion_tokens or self.max_tokens or window
         return SamplingParams(
             **self.choosing(),
-            max_tokens=max(most, self.min_tokens),
+            max_tokens=most,
             logprobs=(self.top_logprobs or 0) if self.logprobs else None,
         )
 
@@ -138,14 +139,18 @@ _TAKEN = frozenset(
 
 def encoded(desk: Desk, asked: ChatRequest) -> list[int]:
     """The conversation's ids, by the model's chat template; RequestError where that refuses it."""
-    tools = [tool.for_template() for tool in asked.tools] if asked.tool_choice != "none" else []
-    return desk.speaking.encode_chat(
-        [message.for_template() for message in asked.messages],
-        not asked.continue_final_message,
-        continue_final_message=asked.continue_final_message,
-        tools=tools or None,
+    messages = [message.for_template() for message in asked.messages]
+    options: dict[str, Any] = {
+        "add_generation_prompt": not asked.continue_final_message,
+        "continue_final_message": asked.continue_final_message,
         **asked.chat_template_kwargs,
-    )
+    }
+    if asked.called_for:
+        without = desk.speaking.render_chat(messages, **options)
+        options["tools"] = [tool.for_template() for tool in asked.tools]
+        if desk.speaking.render_chat(messages, **options) == without:
+            raise RequestError("the model's chat template has no place for tools: leave them out")
+    return desk.speaking.encode_chat(messages, **options)
 
 
 @router.post("/v1/chat/completions")

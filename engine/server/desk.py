@@ -17,7 +17,7 @@ from engine.errors import LockstepError, RequestError, TooLongError
 from engine.generate import Completion, Engine, Piece, SamplingParams
 from engine.generate.prompts import Prompt
 from engine.generate.request import Request, completions
-from engine.server.attendance import Present, internal
+from engine.server.attendance import Present, internal, log
 from engine.server.errors import ApiError
 from engine.server.metrics import Metrics, State
 from engine.server.settings import Settings
@@ -116,16 +116,27 @@ class Desk:
         parse_special: bool = False,
     ) -> AsyncIterator[Served]:
         """The answers to n prompts, which are made beside the event loop; they have places meanwhile."""
+        since = time.perf_counter()
         with self._places(n * params.answers):
             kind = "texts" if params.structured is None else "grammars"
             requests = await self.prepared(
                 lambda: [self._request(each, params, parse_special) for each in prompts()], kind
             )
-            yield Served(self, requests)
+            yield Served(self, requests, since)
+            self._log(requests)
 
     async def prepared(self, make: Callable[[], T], kind: str = "texts") -> T:
         """What `make` gives, made beside the event loop."""
         return await asyncio.get_running_loop().run_in_executor(self._pools[kind], make)
+
+    def _log(self, requests: Sequence[Request]) -> None:
+        """How long prompts and answers were; what they say where the operator wants to know."""
+        for request in requests:
+            made = [len(answer.pieces) for answer in request.answers]
+            log.info("a prompt of %d tokens, answers of %s", len(request.prompt), made)
+            if self.settings.log_prompts and self.tokenizer is not None:
+                texts = ["".join(p.text for p in answer.pieces) for answer in request.answers]
+                log.info("prompt %r, answers %r", self.tokenizer.decode(request.prompt), texts)
 
     def _request(self, prompt: Prompt, params: SamplingParams, parse_special: bool) -> Request:
         request = self.engine.request(prompt, params, parse_special)
@@ -161,18 +172,22 @@ class Desk:
 class Served:
     """Requests that the engine answers; `answers` are all that are made, by their place in the API."""
 
-    def __init__(self, desk: Desk, requests: Sequence[Request]) -> None:
-        self._desk, self.requests = desk, requests
+    def __init__(self, desk: Desk, requests: Sequence[Request], since: float) -> None:
+        self._desk, self.requests, self._since = desk, requests, since
         self.answers = [answer for request in requests for answer in request.answers]
 
     async def news(self) -> AsyncGenerator[tuple[int, Piece]]:
         """Each piece with the place of its answer, as soon as it is known."""
-        said = [0] * len(self.answers)
+        metrics = self._desk.metrics
+        metrics.prompt_tokens.inc(sum(len(request.prompt) for request in self.requests))
+        said, times = [0] * len(self.answers), [self._since] * len(self.answers)
         async with aclosing(self._desk.engine.attend(self.requests)) as steps:
             async for _ in steps:
                 for place, answer in enumerate(self.answers):
                     for piece in answer.pieces[said[place] :]:
-                        said[place] += 1
+                        now = time.perf_counter()
+                        metrics.token(now - times[place], first=said[place] == 0)
+                        said[place], times[place] = said[place] + 1, now
                         yield place, piece
 
     async def completions(self) -> list[Completion]:
@@ -183,4 +198,5 @@ class Served:
         return self.done()
 
     def done(self) -> list[Completion]:
+        """The answers, of which all are."""
         return [done for request in self.requests for done in completions(request)]

@@ -112,7 +112,7 @@ class ResponsesRequest(Sampling):
     def params(self, window: int) -> SamplingParams:
         return SamplingParams(
             **self.choosing(),
-            max_tokens=max(self.max_output_tokens or window, self.min_tokens),
+            max_tokens=self.max_output_tokens or window,
             logprobs=(self.top_logprobs or 0) if self.with_logprobs else None,
         )
 

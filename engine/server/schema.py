@@ -6,6 +6,7 @@ answer; those of OpenAI's that change nothing are taken and have no effect.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
@@ -25,6 +26,9 @@ from engine.generate.structured import Choice, Grammar, JsonObject, JsonSchema, 
 MOST_ANSWERS = 128  # to one prompt
 MOST_STOPS = 16
 MOST_LOGPROBS = 20
+#: Of a schema, a grammar or a pattern. What the library takes to read one can grow with the square of its
+#: length: of this length it took 3 s at most in all that was tried.
+MOST_CHARACTERS = 50_000
 
 TokenId = Annotated[int, Field(ge=0)]
 Top = Annotated[int, Field(ge=0, le=MOST_LOGPROBS)]
@@ -93,9 +97,9 @@ class Sampling(Harmless):
     min_tokens: int = Field(0, ge=0)
     stop_token_ids: list[TokenId] = []
     ignore_eos: bool = False
-    guided_regex: str | None = None
-    guided_choice: list[str] | None = None
-    guided_grammar: str | None = None
+    guided_regex: str | None = Field(None, max_length=MOST_CHARACTERS)
+    guided_choice: list[str] | None = Field(None, max_length=1000)
+    guided_grammar: str | None = Field(None, max_length=MOST_CHARACTERS)
 
     @property
     def structure(self) -> Structure | None:
@@ -190,8 +194,15 @@ def held_to(kind: str, schema: NamedSchema | None) -> Structure | None:
     if kind == "json_schema":
         if schema is None:
             raise RequestError("a response format of type json_schema needs the schema")
-        return JsonSchema(schema.schema_)
+        return json_schema(schema.schema_)
     return None
+
+
+def json_schema(schema: Mapping[str, Any] | bool) -> JsonSchema:
+    """RequestError where an answer cannot be held to it, or where that would take too long to find out."""
+    if len(json.dumps(schema)) > MOST_CHARACTERS:
+        raise RequestError(f"a JSON schema can have at most {MOST_CHARACTERS:,} characters here")
+    return JsonSchema(schema)
 
 
 def _token(text: str) -> int:

@@ -23,7 +23,7 @@ class Settings:
     served_name: str | None = None
     api_key: str | None = None
     max_queue: int = 128
-    max_body: int = 4 * 2**20
+    max_body: int = 2**20
     request_timeout: float = 600.0
     shutdown_timeout: float = 30.0
     cors_origins: tuple[str, ...] = ()

@@ -11,10 +11,10 @@ from typing import Any
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from engine.errors import LockstepError
 from engine.server.attendance import Attendance
 from engine.server.errors import ApiError
 
+PATIENCE = 2.0  # seconds that the end of a stream may take to be sent
 DONE = b"data: [DONE]\n\n"
 
 
@@ -61,16 +61,20 @@ class EventStream(Response):
 
         attendance: Attendance = scope["state"]["attendance"]
         start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
-        async with aclosing(self._events) as events:
-            try:
+        error: ApiError | None = None
+        try:
+            async with aclosing(self._events) as events:
                 await send(start)
                 await body(self._first)
                 async for data in events:
                     await body(data)
-            except asyncio.CancelledError:  # the clock was stopped, see Attendance
-                if attendance.verdict is None:
-                    raise
-                await body(self._failure(attendance.verdict))
-            except (LockstepError, Exception) as fault:
-                await body(self._failure(self._failed(fault)))
-        await body(b"", more=False)
+        except asyncio.CancelledError:  # the clock was stopped, see Attendance
+            error = attendance.verdict
+            if error is None:
+                raise
+        except Exception as fault:
+            error = self._failed(fault)
+        async with asyncio.timeout(PATIENCE):  # who does not read is not waited for
+            if error is not None:
+                await body(self._failure(error))
+            await body(b"", more=False)

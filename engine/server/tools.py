@@ -17,6 +17,7 @@ from typing import Any, NoReturn, Protocol
 from engine.errors import RequestError
 from engine.generate.structured import JsonSchema
 from engine.server.conversation import Tool
+from engine.server.schema import json_schema
 
 _OPEN, _CLOSE = "<tool_call>", "</tool_call>"
 _BEGINNINGS = "|".join(re.escape(_OPEN[:n]) for n in range(len(_OPEN) - 1, 0, -1))
@@ -147,7 +148,7 @@ def call_schema(tools: Sequence[Tool]) -> JsonSchema:
         }
         for tool in tools
     ]
-    return JsonSchema({**shared, "anyOf": calls})
+    return json_schema({**shared, "anyOf": calls})
 
 
 def _arguments(tool: Tool, shared: dict[str, Any]) -> dict[str, Any]:
