@@ -38,8 +38,8 @@ async def models(desk: AtDesk) -> Response:
     return JSONResponse({"object": "list", "data": [desk.model]})
 
 
-@router.get("/v1/models/{name:path}")
-async def model(name: str, desk: AtDesk) -> Response:
+@router.get("/v1/models/{model:path}")
+async def one_model(model: str, desk: AtDesk) -> Response:
     """The same, by its name."""
-    desk.check_model(name)
+    desk.check_model(model)
     return JSONResponse(desk.model)
