@@ -91,7 +91,7 @@
     const size = Math.max(3, Math.min(34, Math.floor((wide - left - right) / side)));
     const gap = size > 8 ? 1 : 0;
     const top = width === 1 ? 76 : 56;
-    const svg = g("svg", { width: left + side * size + right, height: top + side * size + 24, "aria-label": `layer ${state.layer}, head ${state.head}: rows look at columns; arrow keys read the weights out` });
+    const svg = g("svg", { width: left + side * size + right, height: top + side * size + 8, "aria-label": `layer ${state.layer}, head ${state.head}: rows look at columns; arrow keys read the weights out` });
     const body = g("g", { transform: `translate(${left} ${top})` });
     const list = [];
     const hidden = [];
@@ -115,7 +115,7 @@
     if (width === 1 && promptLength < side) body.append(g("path", { class: "axis", d: `M${-left + 8} ${promptLength * size - 0.5}H${side * size + right}` }));
     const cursor = g("rect", { class: "cursor", width: size, height: size, visibility: "hidden" });
     body.append(cursor);
-    svg.append(body, g("text", { x: left, y: top + side * size + 18 }, width === 1 ? `rows look at columns${promptLength < side ? "; below the line: tokens of the answer, step by step" : ""}` : "rows look at columns, by position"));
+    svg.append(body);
     const at = (event) => {
       const box = svg.getBoundingClientRect();
       const [x, y] = [Math.floor((event.clientX - box.left - left) / size), Math.floor((event.clientY - box.top - top) / size)];
@@ -172,6 +172,6 @@
     h("div", {}, h("h3", {}, "All heads"), h("div", { class: "controls" }, h("label", {}, h("span", { class: "hidden" }, "colour by"), metric)),
       atlasBox.box, atlasSaid, h("p", { class: "legend" }, shades("less", "more")), h("p", { class: "small quiet" }, "Layers down, heads across.")),
     h("div", {}, title, h("div", { class: "controls" }, pickLayer.box, pickHead.box, kinds), facts, h("div", { class: "wide" }, map_.box), mapSaid,
-      h("p", { class: "legend" }, shades("0 %", "100 %"), "shades go by the square root", layers.some((layer) => layer.window !== null) ? "; hatched: outside of the window" : ""), table)));
+      h("p", { class: "small quiet" }, width === 1 ? `Rows look at columns${promptLength < side ? "; below the line are tokens of the answer, step by step" : ""}. ` : "Rows look at columns, by position. ", "Shades go by the square root", layers.some((layer) => layer.window !== null) ? "; hatched is what a window hides." : "."), h("p", { class: "legend" }, shades("0 %", "100 %")), table)));
   show();
 }

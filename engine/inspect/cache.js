@@ -41,9 +41,9 @@
   }
   const drawn = fitted(chart);
   add("cache", h("h3", {}, "As the text grows"), drawn.box,
-    tabulated(["cache", "what it is", `#${count(total)} tokens`, `#${count(largest)} tokens`, "#of this one"], cache.growth.variants.map((variant, i) => [
-      h("span", {}, h("i", { class: "bar", style: `display:inline-block;width:.7rem;background:var(--${hues[i % 7]});margin-right:.5rem` }), variant.name), variant.explained,
-      bytes(Math.round(variant.now)), bytes(variant.bytes.at(-1)), own.bytes.at(-1) ? percent(variant.bytes.at(-1) / own.bytes.at(-1), 0) : ""])),
+    tabulated(["cache", `#${count(total)} tokens`, `#${count(largest)} tokens`, "#of this one", "~what it is"], cache.growth.variants.map((variant, i) => [
+      h("span", {}, h("i", { class: "bar", style: `display:inline-block;width:.7rem;background:var(--${hues[i % 7]});margin-right:.5rem` }), variant.name),
+      bytes(Math.round(variant.now)), bytes(variant.bytes.at(-1)), own.bytes.at(-1) ? percent(variant.bytes.at(-1) / own.bytes.at(-1), 0) : "", variant.explained])),
     folded("Bytes at every length as a table", tabulated(["cache", ...cache.growth.tokens.map((n) => `#${count(n)}`)], cache.growth.variants.map((variant) => [variant.name, ...variant.bytes.map(bytes)]))),
     folded("Layer by layer as a table", tabulated(["layer", "window", "#slots", "#bytes", "#of a token"], cache.layers.map((layer, i) => [
       String(i), layer.window === null ? "none" : count(layer.window), count(layer.slots), bytes(layer.bytes), bytes(layer.per_token)]))));

@@ -12,7 +12,7 @@
   const chips = steps.map((step, i) => h("button", { type: "button", class: "token", style: "--tint:var(--t1)", "aria-pressed": "false", onclick: () => set(i) },
     glyphs(textOf(step.chosen)), h("small", {}, `step ${i}`)));
   const body = h("div");
-  const lensSaid = h("div", { class: "panel", "aria-live": "polite" });
+  const lensSaid = h("div", { class: "panel stay", "aria-live": "polite" });
   add("choices", h("p", { class: `text${steps.length > 100 ? " long" : ""}` }, chips), body);
 
   function candidates(stage, step, before) {
@@ -82,7 +82,7 @@
   add("choices", h("h3", {}, "Layer by layer: the logit lens"),
     h("p", { class: "lead small" }, "The likeliest token after each layer, darker where it is surer; underlined where it is the one that was chosen in the end. ",
       SHOWN < steps.length ? `The first ${SHOWN} of ${steps.length} steps; the JSON document has all.` : ""),
-    h("div", { class: "two right" }, h("div", { class: "wide" }, lens), h("div", {}, h("div", { class: "stay" }, lensSaid))));
+    h("div", { class: "two right" }, h("div", { class: "wide" }, lens), lensSaid));
   set(0);
   look(DATA.model.layers, 0);
 }

@@ -88,13 +88,14 @@ function lead(id, ...children) {
   return box;
 }
 
+// A head that begins with # is over numbers, one with ~ over sentences.
 function tabulated(heads, rows, foot = null) {
-  const cell = (value, i) => (i === 0
-    ? h("th", { scope: "row" }, value)
-    : h("td", { class: heads[i].startsWith("#") ? "n" : null }, value));
-  return h("div", { class: "wide", tabindex: "0", role: "region", "aria-label": heads.map((head) => head.replace("#", "")).join(", ") },
+  const kind = (i) => ({ "#": "n", "~": "long" })[heads[i][0]] ?? null;
+  const names = heads.map((head) => head.replace(/^[#~]/, ""));
+  const cell = (value, i) => (i === 0 ? h("th", { scope: "row" }, value) : h("td", { class: kind(i) }, value));
+  return h("div", { class: "wide", tabindex: "0", role: "region", "aria-label": names.join(", ") },
     h("table", {},
-      h("thead", {}, h("tr", {}, heads.map((head) => h("th", { scope: "col", class: head.startsWith("#") ? "n" : null }, head.replace("#", ""))))),
+      h("thead", {}, h("tr", {}, names.map((name, i) => h("th", { scope: "col", class: kind(i) }, name)))),
       h("tbody", {}, rows.map((row) => h("tr", {}, row.map(cell)))),
       foot && h("tfoot", {}, h("tr", {}, foot.map(cell)))));
 }

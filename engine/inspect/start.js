@@ -17,13 +17,16 @@
   save.addEventListener("click", () => { save.href = URL.createObjectURL(new Blob([byId("data").textContent], { type: "application/json" })); });
   say(byId("foot"), save, `. Written by lockstep inspect, format ${DATA.format}. This page is one file and loads nothing.`);
 
+  const bar = document.querySelector("nav ul");
   const links_ = [...document.querySelectorAll("nav a")];
   const seen = new IntersectionObserver((entries) => {
     for (const entry of entries) {
       if (!entry.isIntersecting) continue;
       for (const link of links_) {
-        if (link.hash === `#${entry.target.id}`) link.setAttribute("aria-current", "true");
-        else link.removeAttribute("aria-current");
+        if (link.hash === `#${entry.target.id}`) {
+          link.setAttribute("aria-current", "true");
+          bar.scrollLeft = link.offsetLeft - bar.offsetLeft - 16;
+        } else link.removeAttribute("aria-current");
       }
     }
   }, { rootMargin: "-20% 0px -75% 0px" });

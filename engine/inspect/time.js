@@ -22,10 +22,10 @@
 
   const named = Object.keys(others);
   add("time", h("h3", {}, "Stage by stage"), tabulated(
-    ["stage", "#prompt", "#a step", "#of the whole", "#new tensors", "#weights", ...named.flatMap((name) => [`#${name}, prompt`, `#${name}, a step`]), ""],
+    ["stage", "#prompt", "#a step", "#of the whole", "#new tensors", "#weights", ...named.flatMap((name) => [`#${name}, prompt`, `#${name}, a step`]), "~what it does"],
     rows.map((row) => [row.stage, row.prompt ? seconds(row.prompt) : "", row.step ? seconds(row.step) : "", percent(row.share, 1), row.tensors ? bytes(row.tensors) : "", row.weights ? bytes(row.weights) : "",
       ...named.flatMap((name) => [seconds(others[name][row.stage]?.prompt ?? null), seconds(others[name][row.stage]?.step ?? null)]),
-      h("span", { class: "quiet small" }, row.explained)]),
+      h("span", { class: "quiet" }, row.explained)]),
     ["together", seconds(sum("prompt")), time.steps ? seconds(sum("step")) : "", percent(time.accounted, 1), "", bytes(rows.reduce((n, row) => n + (row.weights ?? 0), 0)),
       ...named.flatMap((name) => [seconds(others[name]["whole pass"]?.prompt ?? null), seconds(others[name]["whole pass"]?.step ?? null)]), ""]),
   h("p", { class: "small quiet" }, "New tensors: the most bytes that were alive at once in one call of the stage; what kernels take for themselves is not seen. Stages of layers are those of all layers together.",

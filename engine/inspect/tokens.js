@@ -123,7 +123,7 @@
   }
   add("tokens", h("h3", {}, "The answer as it was streamed"),
     h("p", { class: "lead small" }, "A token may end within a character, and a text may be the beginning of a stop string. What is not certain is held back."),
-    tabulated(["#step", "token", "bytes", "certain", "sent", "held back"], DATA.answer.map((row, i) => [
+    tabulated(["#step", "token", "bytes", "certain", "sent", "~held back"], DATA.answer.map((row, i) => [
       String(i), h("code", {}, glyphs(NAMES[row.id]?.spelled ?? String(row.id))), h("code", {}, NAMES[row.id]?.bytes ?? ""),
       h("code", {}, glyphs(row.certain)), h("code", {}, glyphs(row.out)), why(row)])),
     folded("The prompt’s tokens as a table", tabulated(["#position", "token", "#id", "bytes", "#from", "#to"], prompt.tokens.map((token, i) => [

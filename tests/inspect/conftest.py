@@ -15,13 +15,15 @@ from tests.engine import tiny
 from tests.engine.tiny import one_thread  # noqa: F401  (applies to every module here)
 
 #: Special tokens, white space, characters of several bytes, and one word of many merges.
-TEXT = "Naïve  123 transformers 😀<|eot_id|>\n"
+TEXT = "Naïve  123 transformers 😀<|end|>\n"
 
 
 @pytest.fixture(scope="session")
 def speaking(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a random llama with a Llama-3-like tokenizer."""
-    return tiny.text_folder(tmp_path_factory.mktemp("inspected") / "speaks")
+    return tiny.text_folder(
+        tmp_path_factory.mktemp("inspected") / "speaks", max_position_embeddings=256
+    )
 
 
 @pytest.fixture(scope="session")

@@ -49,7 +49,9 @@ def test_comparisons_change_one_thing_alone(windowed: Engine) -> None:
     shared = attn.n_heads // attn.n_kv_heads
     assert found["multi-head"] == (shared * now, shared * last)
     assert found["bfloat16"] == (now / 2, last / 2)
-    assert found["int8"] == tuple(int(n * (attn.head_dim + 4) / attn.head_dim / 4) for n in (now, last))
+    assert found["int8"] == tuple(
+        int(n * (attn.head_dim + 4) / attn.head_dim / 4) for n in (now, last)
+    )
     assert found["no cache"] == (0, 0)
     assert found["without a ring"][1] == sizes(spec, "contiguous")["this cache"][1]
     assert "float32" not in found
@@ -110,7 +112,10 @@ def test_work_is_counted_by_hand(engine: Engine) -> None:
     def expected(positions: list[int], answers: int) -> dict[str, int]:
         seen = sum(p + 1 for p in positions)
         head = answers * spec.dim * spec.vocab_size
-        return {"tokens": len(positions), "multiplications": maps * len(positions) + scores * seen + head}
+        return {
+            "tokens": len(positions),
+            "multiplications": maps * len(positions) + scores * seen + head,
+        }
 
     found = caches.work(spec, 5, 3)
     assert found["prefill"] == expected([*range(5)], 1)

@@ -54,7 +54,9 @@ def test_weights_are_those_of_the_trace_command(
             assert seen["largest"][: len(rows)] == rows
 
 
-def test_rows_of_steps_are_those_of_the_whole_text(engine: Engine, document: dict[str, Any]) -> None:
+def test_rows_of_steps_are_those_of_the_whole_text(
+    engine: Engine, document: dict[str, Any]
+) -> None:
     """What a step looks at from the cache is what its row would be if all were read at once."""
     ids = [token["id"] for token in document["prompt"]["tokens"]]
     ids += [row["id"] for row in document["answer"][:-1]]
@@ -64,7 +66,11 @@ def test_rows_of_steps_are_those_of_the_whole_text(engine: Engine, document: dic
     for layer, shown in enumerate(document["attention"]["layers"]):
         for head, seen in enumerate(shown["heads"]):
             rows = printed(trace[f"layers.{layer}.attn.weights"][0, head])
-            off = [abs(a - b) for r, s in zip(rows, seen["largest"], strict=True) for a, b in zip(r, s, strict=True)]
+            off = [
+                abs(a - b)
+                for r, s in zip(rows, seen["largest"], strict=True)
+                for a, b in zip(r, s, strict=True)
+            ]
             assert max(off) <= 1
 
 
@@ -107,7 +113,10 @@ def test_habits_are_means_over_rows_that_have_a_choice() -> None:
             "first": sum(row[0] for row in rows[1:]) / 6,
             "self": sum(rows[i][i] for i in range(1, 7)) / 6,
             "previous": sum(rows[i][i - 1] for i in range(1, 7)) / 6,
-            "distance": sum(w * (i - j) for i, row in enumerate(rows[1:], 1) for j, w in enumerate(row)) / 6,
+            "distance": sum(
+                w * (i - j) for i, row in enumerate(rows[1:], 1) for j, w in enumerate(row)
+            )
+            / 6,
             "sink": 0.2,
         }
         assert {name: found[name] for name in means} == pytest.approx(means, abs=1e-4)
@@ -237,7 +246,9 @@ def test_parameters_are_counted_once(engine: Engine, document: dict[str, Any]) -
     assert parts["feed-forward"]["numbers"] == 2 * sum(p.numel() for p in layer.parameters())
 
 
-def test_every_operation_of_every_block_has_a_formula(document: dict[str, Any], windowed: Engine) -> None:
+def test_every_operation_of_every_block_has_a_formula(
+    document: dict[str, Any], windowed: Engine
+) -> None:
     for found in (document, inspected(windowed, IDS, SamplingParams(max_tokens=2))):
         passes = found["operations"]["passes"].values()
         paths = {row["path"] for seen in passes for kind in seen["kinds"] for row in kind}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import count
 from typing import Any
 
@@ -20,11 +19,10 @@ CPU = torch.device("cpu")
 
 
 @pytest.fixture
-def ticking(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def ticking(monkeypatch: pytest.MonkeyPatch) -> None:
     """A clock on which one second passes between two looks."""
     ticks = count()
     monkeypatch.setattr(stages.time, "perf_counter", lambda: float(next(ticks)))
-    yield
 
 
 def test_a_stage_within_another_stops_the_other_s_clock(ticking: None) -> None:
