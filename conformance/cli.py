@@ -15,6 +15,7 @@ import typer
 from typer.core import TyperCommand
 
 from engine.cli import app
+from engine.cli.inspect import BESIDE
 from engine.cli.shared import Device, Dtype, Model
 from engine.command import atomically, check_writable, json_text, run
 from engine.errors import RequestError
@@ -28,6 +29,15 @@ Json = Annotated[
 Cases = Annotated[
     list[str] | None, typer.Argument(metavar="[CASE]...", help="All, if none is named.")
 ]
+
+
+def _reference(*asked: str) -> dict[str, dict[str, float]]:
+    from conformance.bench.beside import reference
+
+    return reference(*asked)
+
+
+BESIDE["transformers"] = _reference
 
 
 class _BareSince(TyperCommand):
