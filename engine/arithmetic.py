@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 from torch import Tensor
 
-from engine.quantised import Weight, linear
+from engine.linear import linear
+from engine.quantised import Weight
 
 
 class Arithmetic:

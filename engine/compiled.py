@@ -1,9 +1,9 @@
 """Decoding compiled: one token of each of several sequences as one graph of a fixed shape.
 
-The graph is `Decoder.run` itself. What makes it fast on a CPU is that a map of a single row is written
-as a sum of products: the compiler then writes one loop over the weights, row by row as they lie in
-memory, for all maps that read the same input, and whole layers become one function. Nothing is packed or
-copied, so that weights stay mapped to their file (measured: docs/measurements/bench.md).
+The graph is `Decoder.run` itself. What makes it fast on a CPU is that a map of few rows is written as
+sums of products: the compiler then writes one loop over the weights, row by row as they lie in memory,
+for all maps that read the same input, and whole layers become one function. Nothing is packed or copied,
+so that weights stay mapped to their file (measured: docs/measurements/bench.md).
 
 A graph is compiled when its shape first comes, for a number of rows and a number of keys out of a few
 (`ROWS`, `Layout.bucket`), and kept on disk for later starts. Passes of several tokens run as they do
@@ -32,16 +32,17 @@ from engine.backends.scored import Scored
 from engine.cache import Cache, Part, bucket
 from engine.decoder import Block, Decoder
 from engine.errors import LockstepError, RequestError
+from engine.linear import linear, sums_of_products
 from engine.mask import PLAIN, Custom, View
 from engine.models import cache_dir
 from engine.probe import watched
 from engine.progress import busy
-from engine.quantised import Weight, linear, product_of_few
+from engine.quantised import Weight
 from engine.spec import ModelSpec
 
 #: Numbers of sequences that graphs are made for: a step is computed in the next larger one.
 ROWS = (1, 2, 4, 8, 16, 32)
-FEW = 1  # rows of which sums of products are faster: of eight they take 2.6 times as long
+FEW = 8  # rows: a loop over the weights keeps a sum for each in a register of the processor
 GRAPHS = 256  # of all models and shapes in a process
 
 
@@ -52,7 +53,7 @@ class SumsOfFewRows(Arithmetic):
         rows = x.reshape(-1, x.shape[-1])
         if len(rows) > FEW or not torch.compiler.is_dynamo_compiling():
             return linear(x, weight, bias)
-        done = product_of_few(rows, weight)
+        done = sums_of_products(rows, weight)
         return (done if bias is None else done + bias).view(*x.shape[:-1], -1)
 
 

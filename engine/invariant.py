@@ -18,8 +18,9 @@ from torch import Tensor
 from engine.arithmetic import Arithmetic
 from engine.backends.scored import Scored
 from engine.backends.tiled import Tiled
+from engine.linear import linear
 from engine.mask import View
-from engine.quantised import Weight, linear
+from engine.quantised import Weight
 
 #: Rows of a product; queries and keys of a tile. See docs/measurements/batch_invariant.md.
 ROWS, QUERIES, KEYS = 16, 16, 64

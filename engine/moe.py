@@ -11,8 +11,9 @@ from torch import Tensor, nn
 from engine import spec
 from engine.arithmetic import ORDINARY, Arithmetic, Computing
 from engine.layers import ACTIVATIONS, MLP, Linear, empty
+from engine.linear import inner, written
 from engine.probe import Probe
-from engine.quantised import LooseWeight, inner
+from engine.quantised import LooseWeight
 
 
 class MoE(Computing, nn.Module):
@@ -110,7 +111,7 @@ class Experts(Computing, Probe):
         e = ids.flatten()  # [n * k]
 
         def linear(x: Tensor, weight: Tensor | LooseWeight, bias: Tensor | None) -> Tensor:
-            done = inner(weight, e, x[:, None]).to(x.dtype)  # [n * k, out]
+            done = inner(weight, e, written(x)[:, None]).to(x.dtype)  # [n * k, out]
             return done if bias is None else done + bias[e]
 
         x = x.repeat_interleave(k, 0)

@@ -188,29 +188,6 @@ def _packed(numbers: Tensor) -> Tensor:
 Weight = Tensor | LooseWeight | PackedInt4Weight
 
 
-def linear(x: Tensor, weight: Weight, bias: Tensor | None = None) -> Tensor:
-    """x [..., in] to x Wᵀ + b [..., out]; the weight is [out, in]."""
-    if isinstance(weight, Tensor):
-        return F.linear(x, weight, bias)
-    done = weight.product(x)
-    return done if bias is None else done + bias
-
-
-def product_of_few(rows: Tensor, weight: Weight) -> Tensor:
-    """The same of few rows [n, in], in a graph: as sums of products where that can be."""
-    if isinstance(weight, PackedInt4Weight):
-        return weight.product(rows)
-    # Outermost are the rows of the weights, so that each is read once for all of x.
-    return inner(weight, (slice(None), None), rows).T.to(rows.dtype)
-
-
-def inner(weight: Tensor | LooseWeight, at: Any, x: Tensor) -> Tensor:
-    """Sums over the last axis of weight[at] [..., in] times x [..., in], in float32."""
-    if isinstance(weight, Tensor):
-        return (weight[at].float() * x.float()).sum(-1)
-    return weight.inner(at, x)
-
-
 # -- quantising ------------------------------------------------------------------------------------
 
 

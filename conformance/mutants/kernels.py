@@ -1,4 +1,4 @@
-"""Faults of torch's own kernels as the engine calls them: `expected` is the test that must fail.
+"""Faults of torch's own products and kernels as the engine calls them: `expected` is the test that must fail.
 
 Some are of calls that no processor makes, so that no golden shows them here.
 """
@@ -12,6 +12,7 @@ _FLEX = "Dong et al. 2024 (FlexAttention), section 3"
 _FLASH = "Dao 2023 (FlashAttention-2), section 3"
 _WINDOW = "Beltagy et al. 2020 (Longformer), section 3.1"
 
+_SLICES = "test_slices_are_put_together_in_order"
 _TOLD = "test_on_cuda_flash_is_told_where_each_sequence_begins_and_ends"
 _CAUSAL = "test_what_is_causal_and_nothing_else_is_known_from_shapes"
 _NO_OTHER = "test_flash_takes_no_other_kernel"
@@ -32,7 +33,33 @@ def _flex(id: str, wrong: str, source: str, old: str, new: str, test: str) -> Mu
     return _kernel(f"flex-{id}", wrong, source, "backends/flex.py", old, new, test)
 
 
+def _linear(id: str, wrong: str, old: str, new: str, test: str) -> Mutant:
+    expected = f"test_linear.py::{test}"
+    return fault(f"kernel-linear-{id}", wrong, "invented", "linear.py", old, new, expected)
+
+
 KERNELS: tuple[Mutant, ...] = (
+    _linear(
+        "slices-beside-rows",
+        "puts the slices together as if each were of rows, not of outputs",
+        "done.transpose(0, 1).flatten(1)",
+        "done.flatten().view(len(rows), -1)",
+        _SLICES,
+    ),
+    _linear(
+        "rest-from-the-front",
+        "takes the first outputs again for those that are left over",
+        "weight[even:]",
+        "weight[: len(weight) - even]",
+        _SLICES,
+    ),
+    _linear(
+        "first-row-for-all",
+        "sums the first row's products for each row of a graph",
+        "inner(weight, ..., row)",
+        "inner(weight, ..., rows[0])",
+        "test_in_a_graph_each_row_has_sums_of_its_own",
+    ),
     _flash(
         "ends-at-the-first-query",
         "takes the keys of a chunk's first query for all that there are",

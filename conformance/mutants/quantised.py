@@ -106,6 +106,7 @@ QUANTISED: tuple[Mutant, ...] = (
         "return done",
         _LOADED,
         "invented",
+        "linear.py",
     ),
     _quantised(
         "head-left",

@@ -16,6 +16,7 @@ from conformance.golden import REPOSITORY_GOLDENS, Golden
 from engine import Engine, quantised
 from engine.compiled import SUMS_OF_FEW_ROWS
 from engine.errors import RequestError
+from engine.linear import inner
 from engine.quantised import (
     GROUP,
     KINDS,
@@ -24,7 +25,6 @@ from engine.quantised import (
     LooseWeight,
     PackedInt4Weight,
     Quantised,
-    inner,
 )
 from tests.engine.tiny import one_thread  # noqa: F401
 

@@ -1,0 +1,82 @@
+"""Maps with weights, x Wᵀ: as torch multiplies, of few rows by all threads, and as sums in a graph.
+
+torch's product of few rows of float32 keeps one thread busy on some processors (an AMD EPYC: 10 of 29 GB/s).
+Cut into slices of the outputs, each a product of a batch, it keeps all of them busy, and the slices of
+large maps stay in the cache while the rows go by. Measured: docs/measurements/few_rows.md.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from engine.quantised import LooseWeight, PackedInt4Weight, Weight
+
+#: Rows of which slices are faster than a whole, and outputs of a slice.
+FEW, SLICE = 32, 1536
+
+
+def linear(x: Tensor, weight: Weight, bias: Tensor | None = None) -> Tensor:
+    """x [..., in] to x Wᵀ + b [..., out]; the weight is [out, in]."""
+    if not isinstance(weight, Tensor):
+        done = weight.product(x)
+    elif (n := _slices(x, weight)) > 1:
+        done = product_in_slices(x, weight, n)
+    else:
+        return F.linear(x, weight, bias)
+    return done if bias is None else done + bias
+
+
+def _slices(x: Tensor, weight: Tensor) -> int:
+    """How many products are fastest."""
+    if x.numel() > FEW * x.shape[-1] or x.dtype != torch.float32 or x.device.type != "cpu":
+        return 1
+    return min(max(_threads(), len(weight) // SLICE), len(weight))
+
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def _threads() -> int:
+    return torch.get_num_threads()
+
+
+def product_in_slices(x: Tensor, weight: Tensor, n: int) -> Tensor:
+    """x [..., in] to x Wᵀ [..., out] by `n` products of as many outputs; the rest is one of its own."""
+    rows = x.reshape(-1, x.shape[-1])
+    even = len(weight) - len(weight) % n
+    slices = weight[:even].unflatten(0, (n, -1))  # [n, out / n, in]
+    done = torch.bmm(rows.expand(n, *rows.shape), slices.mT)  # [n, rows, out / n]
+    done = done.transpose(0, 1).flatten(1)
+    if even < len(weight):
+        done = torch.cat((done, F.linear(rows, weight[even:])), 1)
+    return done.view(*x.shape[:-1], len(weight))
+
+
+# -- in a graph ------------------------------------------------------------------------------------
+
+
+def sums_of_products(rows: Tensor, weight: Weight) -> Tensor:
+    """rows [n, in] to [n, out] as sums of products, where that can be."""
+    if isinstance(weight, PackedInt4Weight):
+        return weight.product(rows)
+    # A sum for each row: the compiler puts them into one loop, which reads a number of the weights once.
+    return torch.stack([inner(weight, ..., row) for row in written(rows)]).to(rows.dtype)
+
+
+def inner(weight: Tensor | LooseWeight, at: Any, x: Tensor) -> Tensor:
+    """Sums over the last axis of weight[at] [..., in] times x [..., in], in float32."""
+    if isinstance(weight, Tensor):
+        return (weight[at].float() * x.float()).sum(-1)
+    return weight.inner(at, x)
+
+
+def written(x: Tensor) -> Tensor:
+    """x, computed once, before it is read.
+
+    What comes before a map, say a norm, would be computed for each of its outputs again: of eight rows
+    that takes longer than the map. Given strides make the compiler (torch 2.13) write x down.
+    """
+    x = x.contiguous()
+    return x.as_strided(x.shape, x.stride())
