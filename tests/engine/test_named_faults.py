@@ -12,6 +12,7 @@ import pytest
 from hypothesis import settings
 
 from conformance.mutants.compiled import COMPILED
+from conformance.mutants.inspect import INSPECT
 from conformance.mutants.kernels import KERNELS
 from conformance.mutants.mutant import Mutant
 from conformance.mutants.planting import plant, planted
@@ -22,7 +23,7 @@ from conformance.mutants.structured import STRUCTURED
 
 THOROUGH = settings.default.max_examples > 1000
 ONE_IN = 1 if THOROUGH else 8  # each has a process of its own, which takes seconds to start
-FAULTS = (*SERVING, *STRUCTURED, *COMPILED, *KERNELS, *QUANTISED)
+FAULTS = (*SERVING, *STRUCTURED, *COMPILED, *KERNELS, *QUANTISED, *INSPECT)
 HERE = Path(__file__).parent
 QUIET = "-q -x --assert=plain -p no:xdist -p no:cacheprovider --timeout 120".split()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -85,7 +86,8 @@ def test_blocks_hold_the_largest_and_the_mean_of_what_can_be_seen(
     torch.manual_seed(0)
     weights = torch.randn(3, tokens, tokens).masked_fill(~seen, -torch.inf).softmax(-1)
     maps = HeadMaps(3, tokens, width, window, sinks=False)
-    for first, last in ((0, 4), (4, 5), (5, tokens)):
+    cuts = [cut for cut in (0, 4, 5, 12, 13) if cut < tokens]
+    for first, last in pairwise([*cuts, tokens]):
         oldest = 0 if window is None else max(0, last - window - (last - first) + 1)
         maps.add(weights[:, first:last, oldest:last])
     shown = maps.document()
@@ -155,6 +157,20 @@ def test_the_answer_is_the_one_that_generate_gives(engine: Engine, params: Sampl
     assert [choice["chosen"] for choice in found["choices"]] == done.token_ids
     assert found["answer"][-1]["finish"] == done.finish_reason
     assert found["params"]["temperature"] == params.temperature
+
+
+def test_the_last_stage_is_what_the_token_was_chosen_from(engine: Engine) -> None:
+    """What came so far counts: penalties look at the answer, too."""
+    params = SamplingParams(
+        max_tokens=6, ignore_eos=True, presence_penalty=5.0, logprobs=3, logprobs_mode="processed"
+    )
+    done = engine.generate(TEXT, params)
+    found = inspected(engine, TEXT, params)
+    assert done.logprobs is not None
+    for entry, choice in zip(done.logprobs, found["choices"], strict=True):
+        shares = dict(zip(choice["ids"], choice["stages"][-1]["shares"], strict=True))
+        for token, logprob in entry.top:
+            assert shares[token] == pytest.approx(math.exp(logprob), rel=1e-3)
 
 
 def test_an_answer_ends_at_an_end_token(engine: Engine) -> None:
@@ -263,7 +279,8 @@ def test_a_twin_shares_weights_and_no_hooks(engine: Engine) -> None:
     pairs = zip(engine.decoder.named_parameters(), watched.named_parameters(), strict=True)
     assert all(a == b and x.data_ptr() == y.data_ptr() for (a, x), (b, y) in pairs)
     called: list[object] = []
-    watched.register_forward_hook(lambda *given: called.append(given))
+    for module in watched.modules():
+        module.register_forward_hook(lambda *given: called.append(given))
     before = engine.generate(TEXT, DRAWN).token_ids
     assert not called
     inspected(engine, TEXT, DRAWN)
