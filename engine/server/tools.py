@@ -169,12 +169,12 @@ def _call(text: str, names: Set[str]) -> Called | None:
     """The call that a text is, if it is one."""
     try:
         call = json.loads(text, parse_constant=_refused)
-        arguments = json.dumps(call["arguments"], allow_nan=False)
+        name, arguments = call["name"], call["arguments"]
+        if name in names and isinstance(arguments, dict):
+            return Called(name, json.dumps(arguments, allow_nan=False))
     except (ValueError, TypeError, LookupError, RecursionError):
-        return None
-    if call["name"] not in names or not isinstance(call["arguments"], dict):
-        return None
-    return Called(call["name"], arguments)
+        pass  # whatever else a model wrote is text
+    return None
 
 
 def _refused(name: str) -> NoReturn:

@@ -1,0 +1,191 @@
+"""Deadlines, the queue, faults in the midst of a step, and the end of the server: each is told, and passes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from threading import Event
+from typing import Any
+
+import pytest
+from fastapi import FastAPI
+from starlette.types import Message
+
+from engine import Engine
+from engine.errors import RequestError
+from engine.server import Settings, build_app
+from tests.server.serving import NAME, PATIENCE, Answer, Client, serving, wait_until
+
+COMPLETIONS, RESPONSES = "/v1/completions", "/v1/responses"
+LONG: dict[str, Any] = {"model": NAME, "prompt": "Hello", "max_tokens": 400, "ignore_eos": True}
+SHORT = {**LONG, "max_tokens": 2, "temperature": 0}
+
+
+@contextmanager
+def held(engine: Engine, passes: int = 0) -> Iterator[Event]:
+    """All forward passes but the first few wait for the event, which is set in the end."""
+    go, seen = Event(), [0]
+
+    def hold(*_: Any) -> None:
+        seen[0] += 1
+        if seen[0] > passes:
+            assert go.wait(PATIENCE)
+
+    handle = engine.decoder.embed.register_forward_pre_hook(hold)
+    try:
+        yield go
+    finally:
+        handle.remove()
+        go.set()
+
+
+@contextmanager
+def failing(engine: Engine, after: int = 0) -> Iterator[None]:
+    """Every forward pass fails but the first few."""
+    seen = [0]
+
+    def fail(*_: Any) -> None:
+        seen[0] += 1
+        if seen[0] > after:
+            raise ZeroDivisionError("a fault in a step")
+
+    handle = engine.decoder.embed.register_forward_pre_hook(fail)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+def at_rest(client: Client) -> None:
+    """Nobody is served, no block is held, and the next request is answered."""
+    wait_until(lambda: client.at_rest, "nobody is served")
+    assert client.metric("cache_blocks_free") == client.metric("cache_blocks_total")
+    assert client.ask(COMPLETIONS, SHORT).status == 200
+
+
+def test_a_deadline_is_told(engine: Engine) -> None:
+    with serving(engine, request_timeout=0.5) as client:
+        with held(engine):
+            answer = client.ask(COMPLETIONS, LONG)
+            assert (answer.status, answer.error["code"]) == (504, "timeout")
+        at_rest(client)
+
+
+def test_a_deadline_in_a_stream_is_an_event(engine: Engine) -> None:
+    with serving(engine, request_timeout=1.0) as client:
+        with held(engine, passes=3):
+            *_, last = client.events(COMPLETIONS, LONG)
+            assert json.loads(last)["error"]["code"] == "timeout"
+        with held(engine, passes=3):
+            asked = {"model": NAME, "input": "Hello", "ignore_eos": True}
+            *_, last = client.events(RESPONSES, asked)
+            error = json.loads(last)
+            assert (error["type"], error["code"]) == ("error", "timeout")
+        at_rest(client)
+
+
+def test_a_fault_in_a_step_is_told_and_passes(server: Client, engine: Engine) -> None:
+    with failing(engine), ThreadPoolExecutor(3) as clients:
+        for answer in clients.map(lambda _: server.ask(COMPLETIONS, LONG), range(3)):
+            assert (answer.status, answer.error["type"]) == (500, "server_error")
+    at_rest(server)
+
+
+def test_a_fault_in_the_midst_of_a_stream_is_an_event(server: Client, engine: Engine) -> None:
+    with failing(engine, after=3):
+        *events, last = server.events(COMPLETIONS, LONG)
+    assert json.loads(last)["error"]["type"] == "server_error"
+    assert events and all("error" not in json.loads(one) for one in events)
+    at_rest(server)
+
+
+def test_the_queue_has_an_end(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two run and one waits; the fourth is told to come again, and one that is four by itself never can."""
+    monkeypatch.setattr(engine, "max_batch", 2)
+    with serving(engine, max_queue=1) as client, ThreadPoolExecutor(3) as clients:
+        with held(engine):
+            inside: list[Future[Answer]] = [
+                clients.submit(client.ask, COMPLETIONS, SHORT) for _ in range(3)
+            ]
+            wait_until(
+                lambda: client.metric("requests_running") + client.metric("requests_waiting") == 3,
+                "three are inside",
+            )
+            refused = client.ask(COMPLETIONS, SHORT)
+            assert (refused.status, refused.headers["retry-after"]) == (429, "1")
+            assert refused.error["code"] == "rate_limit_exceeded"
+        assert [one.result(PATIENCE).status for one in inside] == [200] * 3
+        many = client.ask(COMPLETIONS, {**SHORT, "n": 4})
+        assert many.status == 400 and "4 answers" in many.error["message"]
+        at_rest(client)
+
+
+def test_while_the_server_stops_nobody_is_let_in(engine: Engine) -> None:
+    app = build_app(engine, Settings(served_name=NAME))
+    app.state.desk.present.draining = True
+    for path, status in (
+        (COMPLETIONS, 503),
+        ("/v1/models", 503),
+        ("/ready", 503),
+        ("/health", 200),
+    ):
+        start, body = asyncio.run(asked_of(app, path))
+        assert start["status"] == status
+        assert status == 200 or json.loads(body["body"])["error"]["message"]
+        assert status == 200 or b"retry-after" in dict(start["headers"])
+
+
+async def asked_of(app: FastAPI, path: str) -> list[Message]:
+    """The messages with which an application answers a GET."""
+    said: list[Message] = []
+    body: list[Message] = [{"type": "http.request", "body": b"", "more_body": False}]
+    scope = {"type": "http", "method": "GET", "path": path, "headers": [], "query_string": b""}
+
+    async def receive() -> Message:
+        if body:
+            return body.pop()
+        await asyncio.Event().wait()
+        return {"type": "http.disconnect"}
+
+    async def send(message: Message) -> None:
+        said.append(message)
+
+    await app(scope, receive, send)
+    return said
+
+
+def test_an_engine_without_a_shared_cache_is_refused(plain: Engine) -> None:
+    with pytest.raises(RequestError, match="paged"):
+        build_app(plain, Settings())
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"max_queue": -1},
+        {"max_body": 0},
+        {"request_timeout": 0},
+        {"shutdown_timeout": -1},
+        {"api_key": " "},
+    ],
+    ids=str,
+)
+def test_settings_that_make_no_sense(wrong: dict[str, Any]) -> None:
+    with pytest.raises(RequestError):
+        Settings(**wrong)
+
+
+def test_tokens_are_counted(server: Client) -> None:
+    names = ("prompt_tokens_total", "generated_tokens_total", "time_to_first_token_seconds_count")
+    before = [server.metric(name) for name in names]
+    answer = server.get(COMPLETIONS, {**SHORT, "n": 2, "max_tokens": 3, "ignore_eos": True})
+    after = [server.metric(name) for name in names]
+    usage = answer["usage"]
+    assert [b - a for a, b in zip(before, after, strict=True)] == [
+        usage["prompt_tokens"],
+        usage["completion_tokens"],
+        2,
+    ]
