@@ -213,6 +213,20 @@ def bench(
             metavar="OLD.json", help="Status 1 if a ratio fell since that run's document."
         ),
     ] = None,
+    serving: Annotated[
+        bool,
+        typer.Option(
+            "--serving",
+            help="Instead: how a server holds up against requests that come at fixed rates.",
+        ),
+    ] = False,
+    rates: Annotated[
+        str | None,
+        typer.Option(
+            help="With --serving: requests a second, separated by commas.",
+            show_default="0.25, 0.5, 1, 2",
+        ),
+    ] = None,
     threads: Annotated[
         int | None, typer.Option(help="Of each process.", show_default="torch's choice")
     ] = None,
@@ -221,6 +235,32 @@ def bench(
 ) -> None:
     """Say how fast a model runs, beside transformers and beside what the machine allows."""
     _check_writable(svg, markdown)
+    named = None if forms is None else [name.strip() for name in forms.split(",")]
+    if serving:
+        others = {
+            "--against": against,
+            "--stages": stages,
+            "--growth": growth,
+            "--svg": svg,
+            "--compare": compare,
+        }
+        if given := [option for option, value in others.items() if value]:
+            raise RequestError(f"{given[0]} does not go with --serving, which times a server")
+        from conformance.bench.serving.run import WantedServing, load_of, run_serving
+        from conformance.bench.serving.show import markdown as served_as_markdown
+        from conformance.bench.serving.show import print_served
+
+        asked = WantedServing(
+            model, named or ["eager"], dtype, device, threads, load_of(rates, quick)
+        )
+        with _progress() as say:
+            served = run_serving(asked, say)
+        if markdown is not None:
+            with atomically(markdown) as draft:
+                draft.write_text(served_as_markdown(served), encoding="utf-8")
+        _deliver(served, Path("-") if as_json else None, print_served)
+    if rates is not None:
+        raise RequestError("--rates are those of --serving")
     if svg is not None and not growth:
         raise RequestError("--svg draws the growth: add --growth")
     from conformance.bench.markdown import markdown as as_markdown
@@ -232,7 +272,7 @@ def bench(
     wanted = Wanted(
         model,
         against=against,
-        forms=None if forms is None else [name.strip() for name in forms.split(",")],
+        forms=named,
         dtype=dtype,
         device=device,
         threads=threads,
