@@ -31,10 +31,6 @@ def call(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> 
     return call
 
 
-class Started(Exception):
-    """In the place of a server that listens."""
-
-
 @pytest.fixture
 def started(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """What a model was loaded with and a server started with; neither is done."""

@@ -74,19 +74,6 @@ def test_a_deadline_is_told(engine: Engine) -> None:
         at_rest(client)
 
 
-def test_a_deadline_in_a_stream_is_an_event(engine: Engine) -> None:
-    with serving(engine, request_timeout=1.0) as client:
-        with held(engine, passes=3):
-            *_, last = client.events(COMPLETIONS, LONG)
-            assert json.loads(last)["error"]["code"] == "timeout"
-        with held(engine, passes=3):
-            asked = {"model": NAME, "input": "Hello", "ignore_eos": True}
-            *_, last = client.events(RESPONSES, asked)
-            error = json.loads(last)
-            assert (error["type"], error["code"]) == ("error", "timeout")
-        at_rest(client)
-
-
 def test_a_fault_in_a_step_is_told_and_passes(server: Client, engine: Engine) -> None:
     with failing(engine), ThreadPoolExecutor(3) as clients:
         for answer in clients.map(lambda _: server.ask(COMPLETIONS, LONG), range(3)):
@@ -94,12 +81,66 @@ def test_a_fault_in_a_step_is_told_and_passes(server: Client, engine: Engine) ->
     at_rest(server)
 
 
-def test_a_fault_in_the_midst_of_a_stream_is_an_event(server: Client, engine: Engine) -> None:
+@pytest.mark.parametrize("path", [COMPLETIONS, RESPONSES])
+def test_a_fault_in_the_midst_of_a_stream_is_an_event(
+    server: Client, engine: Engine, path: str
+) -> None:
+    asked = LONG if path == COMPLETIONS else {"model": NAME, "input": "Hello", "ignore_eos": True}
     with failing(engine, after=3):
-        *events, last = server.events(COMPLETIONS, LONG)
-    assert json.loads(last)["error"]["type"] == "server_error"
-    assert events and all("error" not in json.loads(one) for one in events)
+        *events, last = map(json.loads, server.events(path, asked))
+    if path == COMPLETIONS:
+        assert last["error"]["type"] == "server_error"
+    else:
+        assert (last["type"], last["sequence_number"]) == ("error", len(events))
+    assert events and all("error" not in event for event in events[:1])
     at_rest(server)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_who_leaves_is_served_no_longer(engine: Engine, stream: bool) -> None:
+    """Seen while a step is taken, whose result nobody takes any more."""
+    app = build_app(engine, Settings(served_name=NAME))
+    before = engine.counters.steps
+    asyncio.run(leaving(app, engine, {**LONG, "stream": stream}))
+    wait_until(lambda: engine.scheduler.idle, "nobody is served", 20)
+    assert engine.pages.pool.available == engine.pages.pool.n
+    assert engine.counters.steps - before <= 3
+
+
+async def leaving(app: FastAPI, engine: Engine, asked: dict[str, Any]) -> None:
+    """A client that leaves when its answer is under way."""
+    begun, gone = asyncio.Event(), asyncio.Event()
+    loop = asyncio.get_running_loop()
+    body: list[Message] = [
+        {"type": "http.request", "body": json.dumps(asked).encode(), "more_body": False}
+    ]
+
+    async def receive() -> Message:
+        if body:
+            return body.pop()
+        await begun.wait()
+        gone.set()
+        return {"type": "http.disconnect"}
+
+    async def send(message: Message) -> None:
+        assert gone.is_set() is False or message["type"] != "http.response.start"
+
+    handle = engine.decoder.embed.register_forward_pre_hook(
+        lambda *_: loop.call_soon_threadsafe(begun.set)
+    )
+    headers = [(b"content-type", b"application/json")]
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": COMPLETIONS,
+        "headers": headers,
+        "query_string": b"",
+    }
+    try:
+        async with asyncio.timeout(20):
+            await app(scope, receive, send)
+    finally:
+        handle.remove()
 
 
 def test_the_queue_has_an_end(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,10 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from starlette.types import Message
 
-from engine.server import stream
+from engine.generate.answer import TokenLogprob
+from engine.server import logprobs, stream
 from engine.server.attendance import Attendance
 from engine.server.errors import ApiError
+from engine.server.logprobs import Names
 from engine.server.stream import EventStream, event
+from tests.server.serving import NAME, Client
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]))
 
@@ -132,3 +135,77 @@ def test_who_does_not_read_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) ->
     with pytest.raises(TimeoutError):
         asyncio.run(said(events(), send=stuck, within=0.05))
     assert closed == [True]
+
+
+# -- what the events say ---------------------------------------------------------------------------
+
+HELLO = [{"role": "user", "content": "Hello"}]
+ASKED: dict[str, Any] = {"model": NAME, "max_tokens": 5, "temperature": 1.0, "seed": 1}
+
+
+@pytest.mark.parametrize("n", [1, 2])
+def test_the_parts_of_a_chat_come_in_their_order(server: Client, n: int) -> None:
+    """Its role once, then its text, then one finish reason without text; and the usage last of all."""
+    asked = {**ASKED, "messages": HELLO, "n": n, "stream_options": {"include_usage": True}}
+    *chunks, last = server.chunks("/v1/chat/completions", asked)
+    for index in range(n):
+        choices = [c for chunk in chunks for c in chunk["choices"] if c["index"] == index]
+        first, *middle, end = choices
+        assert first["delta"] == {"role": "assistant", "content": ""}
+        assert all(list(choice["delta"]) == ["content"] for choice in middle)
+        assert all(choice["finish_reason"] is None for choice in choices[:-1])
+        assert (end["delta"], end["finish_reason"]) == ({}, "length")
+    assert all(chunk["usage"] is None for chunk in chunks)
+    assert (last["choices"], last["usage"]["completion_tokens"]) == ([], 5 * n)
+    assert len({(c["id"], c["created"], c["model"], c["object"]) for c in (*chunks, last)}) == 1
+
+
+def test_an_echo_is_said_once_and_offsets_count_from_its_beginning(server: Client) -> None:
+    prompts = ["Once upon", "The sky"]
+    asked = {**ASKED, "prompt": prompts, "n": 2, "echo": True, "logprobs": 0, "temperature": 0}
+    whole = server.get("/v1/completions", asked)["choices"]
+    chunks = server.chunks("/v1/completions", asked)
+    for choice, prompt in zip(whole, [p for p in prompts for _ in range(2)], strict=True):
+        parts = [c for chunk in chunks for c in chunk["choices"] if c["index"] == choice["index"]]
+        assert parts[0]["text"] == prompt
+        assert "".join(part["text"] for part in parts) == choice["text"]
+        said = choice["logprobs"]
+        assert said["token_logprobs"][0] is None and None not in said["token_logprobs"][1:]
+        for name, values in said.items():
+            if name != "token_logprobs" and name != "top_logprobs":
+                streamed = [v for part in parts for v in (part["logprobs"] or {}).get(name, ())]
+                assert streamed == values, name
+        assert said["text_offset"] == sorted(said["text_offset"])
+        n_prompt = len(said["tokens"]) - 5
+        assert said["text_offset"][n_prompt] == len(prompt)
+
+
+def test_usage_counts_each_prompt_once(server: Client) -> None:
+    usage = server.get("/v1/completions", {**ASKED, "prompt": [[5, 6], [7]], "n": 3})["usage"]
+    assert usage == {"prompt_tokens": 3, "completion_tokens": 30, "total_tokens": 33}
+
+
+# -- log-probabilities -----------------------------------------------------------------------------
+
+
+class Spelled:
+    """In the place of a tokenizer: two halves of one character, and a word."""
+
+    def token_bytes(self, token: int) -> bytes:
+        return [b"\xc3", b"\xa9", b"word"][token]
+
+
+def test_what_cannot_be_had_has_a_number_and_halves_of_characters_have_names() -> None:
+    names: Any = Names(Spelled(), by_id=False)  # type: ignore[arg-type]
+    entry = TokenLogprob(2, -0.5, ((2, -0.5), (0, float("-inf")), (1, -9.0)))
+    said = logprobs.of_completion([entry], [2], names)
+    halves = {"bytes:\\xc3": -9999.0, "bytes:\\xa9": -9.0}
+    assert said["top_logprobs"] == [{"word": -0.5, **halves}]
+    (token,) = logprobs.of_chat([entry], names)["content"]
+    assert [(top["token"], top["bytes"]) for top in token["top_logprobs"]] == [
+        ("word", list(b"word")),
+        ("\ufffd", [0xC3]),
+        ("\ufffd", [0xA9]),
+    ]
+    assert json.loads(event(said).removeprefix(b"data: ")) == said
+    assert logprobs.of_completion([entry], [2], Names(None, by_id=True))["tokens"] == ["token_id:2"]

@@ -1,0 +1,185 @@
+"""Faults of the server, which are no part of a golden's own run: `expected` is the test that must fail."""
+
+from __future__ import annotations
+
+from conformance.mutants.mutant import Mutant, fault
+
+_OPENAI = "the OpenAI API reference, chat completion chunks"
+_LEGACY = "the OpenAI API reference, completions: logprobs"
+_EVENTS = "WHATWG HTML, section 9.2.6 (interpreting an event stream)"
+_ROLE_ONCE = "vllm-project/vllm#36944"
+_USAGE = "ggml-org/llama.cpp#15444"
+_INFINITE = "RFC 8259, section 6"
+_TIMING = "CWE-208"
+
+_PARTS = "test_stream.py::test_the_parts_of_a_chat_come_in_their_order"
+_ECHO = "test_stream.py::test_an_echo_is_said_once_and_offsets_count_from_its_beginning"
+_NAMES = "test_stream.py::test_what_cannot_be_had_has_a_number_and_halves_of_characters_have_names"
+_CALLS = "test_schema.py::test_calls_are_read_however_the_text_is_cut"
+
+
+def _server(
+    id: str, wrong: str, file: str, old: str, new: str, test: str, source: str = "invented"
+) -> Mutant:
+    return fault(f"server-{id}", wrong, source, f"server/{file}", old, new, f"../server/{test}")
+
+
+SERVER: tuple[Mutant, ...] = (
+    _server(
+        "role-in-every-part",
+        "says the role again with every text",
+        "chat.py",
+        'return {"content": said}',
+        'return {"role": "assistant", "content": said}',
+        _PARTS,
+        _ROLE_ONCE,
+    ),
+    _server(
+        "text-beside-the-reason",
+        "says the last text again beside the finish reason",
+        "completions.py",
+        'yield {**self._choice(place, ""), "finish_reason": piece.finish_reason}',
+        'yield {**self._choice(place, piece.text), "finish_reason": piece.finish_reason}',
+        _ECHO,
+        _OPENAI,
+    ),
+    _server(
+        "no-usage",
+        "leaves the usage out that a stream was asked for",
+        "answer.py",
+        "yield self._chunk([], self._usage(answers.done()))",
+        "pass",
+        _PARTS,
+        _USAGE,
+    ),
+    _server(
+        "usage-of-every-answer",
+        "counts a prompt once for each of its answers",
+        "answer.py",
+        "firsts = done[:: self.asked.n]",
+        "firsts = done",
+        "test_stream.py::test_usage_counts_each_prompt_once",
+        _OPENAI,
+    ),
+    _server(
+        "offsets-of-the-answer",
+        "counts the offsets of an answer behind an echo from the answer's beginning",
+        "completions.py",
+        "said = self._logprobs(done.token_ids, done.logprobs, len(echo))",
+        "said = self._logprobs(done.token_ids, done.logprobs)",
+        _ECHO,
+        _LEGACY,
+    ),
+    _server(
+        "infinite-logprobs",
+        "writes an infinite number, which JSON does not have",
+        "logprobs.py",
+        "return max(logprob, IMPOSSIBLE)",
+        "return logprob",
+        _NAMES,
+        _INFINITE,
+    ),
+    _server(
+        "halves-in-one-name",
+        "gives different halves of characters one name, so that one of them is lost",
+        "logprobs.py",
+        "return self.text(token) if spelled is None else bytes(spelled).decode()",
+        "return self.text(token)",
+        _NAMES,
+        _LEGACY,
+    ),
+    _server(
+        "lines-in-an-event",
+        "leaves characters in an event that some readers take for the end of a line",
+        "stream.py",
+        "json.dumps(document, allow_nan=False)",
+        "json.dumps(document, allow_nan=False, ensure_ascii=False)",
+        "test_stream.py::test_any_text_is_one_event_for_every_reader_of_lines",
+        _EVENTS,
+    ),
+    _server(
+        "silent-end",
+        "ends a stream that failed as if nothing had happened",
+        "stream.py",
+        "await body(self._failure(error))",
+        "pass",
+        "test_stream.py::test_what_fails_later_is_an_event",
+        "ModelTC/LightLLM#1262",
+    ),
+    _server(
+        "gone-and-served",
+        "goes on for a client that has left, which holds its blocks",
+        "attendance.py",
+        "attendance.stop(None)",
+        "pass",
+        "test_lifecycle.py::test_who_leaves_is_served_no_longer",
+    ),
+    _server(
+        "a-key-that-begins-alike",
+        "lets in whoever has the beginning of the key",
+        "security.py",
+        "hmac.compare_digest(given.strip(), self._key)",
+        "self._key.startswith(given.strip())",
+        "test_errors.py::test_a_key_is_the_whole_key_and_no_other",
+        _TIMING,
+    ),
+    _server(
+        "everywhere-is-here",
+        "takes any name for this machine's own, and asks for no key there",
+        "settings.py",
+        'return host == "localhost"',
+        "return True",
+        "test_cli_serve.py::test_what_makes_no_sense_is_refused_before_a_model_is_read",
+    ),
+    _server(
+        "queue-of-requests",
+        "counts requests in the queue, however many answers they ask for",
+        "desk.py",
+        "with self._places(n * params.answers):",
+        "with self._places(1):",
+        "test_lifecycle.py::test_the_queue_has_an_end",
+    ),
+    _server(
+        "let-in-at-the-end",
+        "lets requests in while the server stops",
+        "attendance.py",
+        'if self.present.draining and scope["path"] not in ALWAYS:',
+        "if False:",
+        "test_lifecycle.py::test_while_the_server_stops_nobody_is_let_in",
+    ),
+    _server(
+        "faults-are-told",
+        "tells the client what went wrong inside, with whatever that quotes",
+        "attendance.py",
+        'return ApiError(500, "the server failed on this request; others are not concerned")',
+        "return ApiError(500, str(fault))",
+        "test_errors.py::test_nobody_is_told_where_the_models_files_are",
+        "CWE-209",
+    ),
+    _server(
+        "the-size-it-says",
+        "believes what a body says of its size",
+        "attendance.py",
+        "    if n > limit:",
+        "    if int(length) > limit:",
+        "test_bad_requests.py::test_a_body_that_does_not_say_its_size_is_counted",
+        "CWE-770",
+    ),
+    _server(
+        "calls-cut-in-two",
+        "takes the beginning of a tag for text, so that a call that comes in pieces is none",
+        "tools.py",
+        r're.compile(rf"\s*(?:{_BEGINNINGS})?\Z")',
+        r're.compile(r"\s*\Z")',
+        _CALLS,
+    ),
+    _server(
+        "halves-are-taken",
+        "reads halves of characters, which no answer can be written with",
+        "body.py",
+        r'if suspicious or "\\u" in text:',
+        "if suspicious:",
+        "test_schema.py::test_what_is_no_json_is_refused_by_the_place",
+        "RFC 8259, section 8.2",
+    ),
+)
