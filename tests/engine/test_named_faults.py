@@ -18,12 +18,13 @@ from conformance.mutants.mutant import Mutant
 from conformance.mutants.planting import plant, planted
 from conformance.mutants.quantised import QUANTISED
 from conformance.mutants.run import processes
+from conformance.mutants.server import SERVER
 from conformance.mutants.serving import SERVING
 from conformance.mutants.structured import STRUCTURED
 
 THOROUGH = settings.default.max_examples > 1000
 ONE_IN = 1 if THOROUGH else 8  # each has a process of its own, which takes seconds to start
-FAULTS = (*SERVING, *STRUCTURED, *COMPILED, *KERNELS, *QUANTISED, *INSPECT)
+FAULTS = (*SERVING, *STRUCTURED, *COMPILED, *KERNELS, *QUANTISED, *INSPECT, *SERVER)
 HERE = Path(__file__).parent
 QUIET = "-q -x --assert=plain -p no:xdist -p no:cacheprovider --timeout 120".split()
 
