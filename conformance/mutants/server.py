@@ -126,10 +126,19 @@ SERVER: tuple[Mutant, ...] = (
     _server(
         "everywhere-is-here",
         "takes any name for this machine's own, and asks for no key there",
-        "settings.py",
+        "security.py",
         'return host == "localhost"',
         "return True",
         "test_cli_serve.py::test_what_makes_no_sense_is_refused_before_a_model_is_read",
+    ),
+    _server(
+        "names-that-begin-alike",
+        "takes a website for this machine that begins as its name does",
+        "security.py",
+        'return host == "localhost"',
+        'return host.startswith("localhost")',
+        "test_errors.py::test_without_a_key_websites_are_not_answered_in_this_machines_name",
+        "CWE-350",
     ),
     _server(
         "queue-of-requests",

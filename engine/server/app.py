@@ -51,6 +51,7 @@ def build_app(engine: Engine, settings: Settings) -> FastAPI:
         docs_url="/docs" if settings.docs else None,
         openapi_url="/openapi.json" if settings.docs else None,
         redoc_url=None,
+        swagger_ui_oauth2_redirect_url=None,
         responses={"4XX": _ERROR, "5XX": _ERROR},
     )
     app.state.desk = desk

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import time
 import traceback
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -126,11 +126,11 @@ class Present:
         finally:
             self._all.discard(attendance)
 
-    async def drain(self, timeout: float) -> None:
-        """Lets those that are there finish; who is not done by then is told so."""
+    async def drain(self, timeout: float, hurried: Callable[[], bool]) -> None:
+        """Lets those that are there finish, unless it is `hurried`; who is not done by then is told so."""
         self.draining = True
         end = time.perf_counter() + timeout
-        while self._all and time.perf_counter() < end:
+        while self._all and time.perf_counter() < end and not hurried():
             await asyncio.sleep(0.02)
         for attendance in tuple(self._all):
             attendance.stop(stopping())

@@ -1,8 +1,9 @@
-"""Who may ask: the bearer of the API key."""
+"""Who may ask: the bearer of the API key, and without a key this machine alone."""
 
 from __future__ import annotations
 
 import hmac
+import ipaddress
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -37,3 +38,39 @@ class Guard:
                 kind, _, given = value.partition(b" ")
                 return kind.lower() == b"bearer" and hmac.compare_digest(given.strip(), self._key)
         return False
+
+
+class LocalOnly:
+    """Answers those alone who ask for this machine by a name of its own.
+
+    A website can give its name the address of its visitor's own machine, and its scripts then ask there
+    as if they were at home (DNS rebinding). They cannot help saying by which name they ask.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        host = dict(scope["headers"]).get(b"host", b"localhost").decode("latin-1")
+        if is_loopback(_without_port(host)):
+            await self.app(scope, receive, send)
+            return
+        refused = ApiError(
+            403,
+            "without an API key only this machine is answered, as localhost; start the server with a key",
+        )
+        await refused.response(scope, receive, send)
+
+
+def is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _without_port(host: str) -> str:
+    """Of the header's name or address, which may be one of IPv6 in brackets."""
+    if host.startswith("["):
+        return host[1:].partition("]")[0]
+    return host.partition(":")[0].lower()

@@ -12,6 +12,7 @@ from engine.errors import RequestError
 from engine.generate import Engine
 from engine.server.app import build_app
 from engine.server.desk import Desk
+from engine.server.security import LocalOnly
 from engine.server.settings import Settings
 
 
@@ -23,8 +24,9 @@ def serve(engine: Engine, settings: Settings, host: str = "127.0.0.1", port: int
     settings.check_exposed(host)
     app = build_app(engine, settings)
     listener = _listen(host, port)
+    local = settings.api_key is None and not settings.no_auth
     config = uvicorn.Config(
-        app,
+        LocalOnly(app) if local else app,
         http="h11",
         ws="none",
         lifespan="off",
@@ -57,10 +59,11 @@ class _Server(uvicorn.Server):
             sys.stdout.flush()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """The first signal ends the server in good order, the second at once."""
+        """The first signal lets running requests finish, the second does not."""
         self.force_exit = self.should_exit
         self.should_exit = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        await self._desk.present.drain(self._desk.settings.shutdown_timeout)
+        limit = self._desk.settings.shutdown_timeout
+        await self._desk.present.drain(limit, hurried=lambda: self.force_exit)
         await super().shutdown(sockets)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import ipaddress
 from dataclasses import dataclass
 
 from engine.errors import RequestError
+from engine.server.security import is_loopback
 
 
 @dataclass(frozen=True)
@@ -42,15 +42,8 @@ class Settings:
 
     def check_exposed(self, host: str) -> None:
         """Refuses to listen to other machines without a key, unless that is asked for."""
-        if self.api_key is None and not self.no_auth and not _is_loopback(host):
+        if self.api_key is None and not self.no_auth and not is_loopback(host):
             raise RequestError(
                 f"whoever reaches {host} could use the model: give an API key (--api-key or "
                 "LOCKSTEP_API_KEY), or waive it with --no-auth"
             )
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from fastapi.exceptions import RequestValidationError
 from pydantic import ValidationError
+from starlette.types import Message, Receive, Scope, Send
 
 from engine import Engine
 from engine.errors import CacheFullError, LockstepError, RequestError, TooLongError
@@ -12,6 +15,7 @@ from engine.server import Settings
 from engine.server.chat import ChatRequest
 from engine.server.desk import Desk
 from engine.server.errors import ApiError, of_validation
+from engine.server.security import LocalOnly
 from tests.server.serving import Client, serving
 
 SECRET = "the password is swordfish"
@@ -117,3 +121,37 @@ def status_of(client: Client, path: str, authorization: str) -> int:
     answer = client.ask(path, headers={"Authorization": authorization})
     assert answer.status == 200 or answer.error["code"] == "invalid_api_key"
     return answer.status
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("localhost:8000", 200),
+        ("LOCALHOST", 200),
+        ("127.0.0.1:8000", 200),
+        ("[::1]:8000", 200),
+        ("evil.example:8000", 403),
+        ("localhost.evil.example", 403),
+        ("127.0.0.1.evil.example", 403),
+        ("192.168.0.1", 403),
+        ("[::2]", 403),
+        ("", 403),
+    ],
+)
+def test_without_a_key_websites_are_not_answered_in_this_machines_name(
+    host: str, status: int
+) -> None:
+    said = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200})
+
+    async def receive() -> Message:
+        raise AssertionError("nothing is read")
+
+    async def send(message: Message) -> None:
+        said.append(message)
+
+    scope = {"type": "http", "headers": [(b"host", host.encode())]}
+    asyncio.run(LocalOnly(app)(scope, receive, send))
+    assert said[0]["status"] == status
