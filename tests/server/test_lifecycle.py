@@ -123,11 +123,12 @@ async def leaving(app: FastAPI, engine: Engine, asked: dict[str, Any]) -> None:
         return {"type": "http.disconnect"}
 
     async def send(message: Message) -> None:
-        assert gone.is_set() is False or message["type"] != "http.response.start"
+        assert not gone.is_set(), message
 
-    handle = engine.decoder.embed.register_forward_pre_hook(
-        lambda *_: loop.call_soon_threadsafe(begun.set)
-    )
+    def note(*_: Any) -> None:
+        loop.call_soon_threadsafe(begun.set)
+
+    handle = engine.decoder.embed.register_forward_pre_hook(note)
     headers = [(b"content-type", b"application/json")]
     scope = {
         "type": "http",
