@@ -10,12 +10,14 @@ from starlette.responses import Response
 
 from engine.errors import LockstepError
 from engine.generate import Engine
-from engine.server import about, chat, completions, responses, text
+from engine.server import about, chat, completions, inspect, responses, text
 from engine.server.attendance import Attending
 from engine.server.desk import Desk
 from engine.server.errors import of_http, of_validation
 from engine.server.security import Guard
 from engine.server.settings import Settings
+
+_ROOMS = (about, chat, completions, responses, text)
 
 _ERROR = {
     "description": "What is wrong, in one sentence.",
@@ -55,13 +57,14 @@ def build_app(engine: Engine, settings: Settings) -> FastAPI:
         responses={"4XX": _ERROR, "5XX": _ERROR},
     )
     app.state.desk = desk
-    for room in (about, completions, chat, responses, text):
+    for room in (about, completions, chat, responses, text, inspect):
         app.include_router(room.router)
     _handle_errors(app, desk)
     # The last that is added is the first that a request meets.
-    app.add_middleware(Attending, settings, desk.present, desk.metrics)
-    if settings.api_key is not None:
-        app.add_middleware(Guard, settings.api_key)
+    endpoints = {route.path for room in _ROOMS for route in room.router.routes}
+    app.add_middleware(
+        Attending, settings, Guard(settings.api_key), desk.present, desk.metrics, endpoints
+    )
     if settings.cors_origins:
         app.add_middleware(
             CORSMiddleware,

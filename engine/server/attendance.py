@@ -10,13 +10,14 @@ import asyncio
 import logging
 import time
 import traceback
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Set
 from contextlib import asynccontextmanager, contextmanager
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from engine.server.errors import ApiError
 from engine.server.metrics import Metrics
+from engine.server.security import Guard
 from engine.server.settings import Settings
 
 log = logging.getLogger("lockstep.server")
@@ -34,22 +35,22 @@ class ClientGoneError(Exception):
 
 
 class Attendance:
-    """One request that is being answered; `stop` ends it where it awaits something."""
+    """One request that is being answered, for so many seconds at most; `stop` ends it where it awaits something."""
 
-    def __init__(self, clock: asyncio.Timeout, deadline: float) -> None:
-        self._clock = clock
+    def __init__(self, seconds: float) -> None:
+        self.clock = asyncio.timeout(seconds)
         self.arrived = time.perf_counter()
         #: What the client is told where the clock ends the request; None if it is not there.
         self.verdict: ApiError | None = ApiError(
-            504, f"the request was not done within {deadline:g} seconds", code="timeout"
+            504, f"the request was not done within {seconds:g} seconds", code="timeout"
         )
         self.started = self.complete = False  # the answer
         self.status = 499  # of a client that left before there was one
 
     def stop(self, verdict: ApiError | None) -> None:
-        if not self._clock.expired():
+        if not self.clock.expired():
             self.verdict = verdict
-            self._clock.reschedule(0.0)
+            self.clock.reschedule(0.0)
 
 
 class Attending:
@@ -59,53 +60,63 @@ class Attending:
     """
 
     def __init__(
-        self, app: ASGIApp, settings: Settings, present: Present, metrics: Metrics
+        self,
+        app: ASGIApp,
+        settings: Settings,
+        guard: Guard,
+        present: Present,
+        metrics: Metrics,
+        endpoints: Set[str],
     ) -> None:
-        self.app, self.settings, self.present, self.metrics = app, settings, present, metrics
+        self.app, self.settings, self.guard = app, settings, guard
+        self.present, self.metrics, self.endpoints = present, metrics, endpoints
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        limit = self.settings.request_timeout
-        error: ApiError | None = None
-        attendance = None
-        try:
-            async with asyncio.timeout(limit) as clock:
-                attendance = Attendance(clock, limit)
-                scope.setdefault("state", {})["attendance"] = attendance
-                with self.present.during(attendance):
-                    await self._attend(attendance, scope, receive, send)
-        except ApiError as refused:
-            error = refused
-        except ClientGoneError:
-            pass
-        except Exception as fault:
-            if attendance is not None and isinstance(fault, TimeoutError) and clock.expired():
-                error = attendance.verdict
-            else:
-                error = internal(fault, self.settings)
-        if attendance is None:
-            return
+        attendance = Attendance(self.settings.request_timeout)
+        scope.setdefault("state", {})["attendance"] = attendance
+        error = await self._outcome(attendance, scope, receive, send)
         if error is not None and not attendance.started:
             await error.response(scope, receive, _noting(send, attendance))
         self._note(scope, attendance)
 
-    def _note(self, scope: Scope, attendance: Attendance) -> None:
-        """Counts a request that is over, and logs it: by the endpoint, not by what stood in the address."""
-        endpoint = getattr(scope.get("route"), "path", "other")
-        seconds = time.perf_counter() - attendance.arrived
-        self.metrics.request(endpoint, attendance.status, seconds)
-        log.info("%s %s: %d in %.3f s", scope["method"], endpoint, attendance.status, seconds)
+    async def _outcome(
+        self, attendance: Attendance, scope: Scope, receive: Receive, send: Send
+    ) -> ApiError | None:
+        """What ended the request, if not its answer."""
+        try:
+            async with attendance.clock:
+                with self.present.during(attendance):
+                    await self._attend(attendance, scope, receive, send)
+        except ApiError as refused:
+            return refused
+        except ClientGoneError:
+            return None
+        except Exception as fault:
+            if isinstance(fault, TimeoutError) and attendance.clock.expired():
+                return attendance.verdict
+            return internal(fault, self.settings)
+        return None
 
     async def _attend(
         self, attendance: Attendance, scope: Scope, receive: Receive, send: Send
     ) -> None:
+        self.guard.check(scope)
         if self.present.draining and scope["path"] not in ALWAYS:
             raise stopping()
         body = await _whole(scope, receive, self.settings.max_body)
         async with _watched(receive, attendance):
             await self.app(scope, _once(body), _noting(send, attendance))
+
+    def _note(self, scope: Scope, attendance: Attendance) -> None:
+        """Counts and logs a request that is over: by its endpoint, for an address can say anything."""
+        path = scope["path"] if scope["path"] in self.endpoints else "other"
+        endpoint: str = scope["route"].path if "route" in scope else path
+        seconds = time.perf_counter() - attendance.arrived
+        self.metrics.request(endpoint, attendance.status, seconds)
+        log.info("%s %s: %d in %.3f s", scope["method"], endpoint, attendance.status, seconds)
 
 
 class Present:

@@ -47,7 +47,7 @@ class Desk:
         # grammar can take seconds to read, and holds up others of its kind alone.
         self._pools = {
             kind: ThreadPoolExecutor(2, thread_name_prefix=f"lockstep-{kind}")
-            for kind in ("texts", "grammars")
+            for kind in ("texts", "grammars", "inspections")
         }
 
     @property
@@ -128,6 +128,11 @@ class Desk:
     async def prepared(self, make: Callable[[], T], kind: str = "texts") -> T:
         """What `make` gives, made beside the event loop."""
         return await asyncio.get_running_loop().run_in_executor(self._pools[kind], make)
+
+    async def placed(self, make: Callable[[], T], kind: str) -> T:
+        """The same, in a place of the queue."""
+        with self._places(1):
+            return await self.prepared(make, kind)
 
     def _log(self, requests: Sequence[Request]) -> None:
         """How long prompts and answers were; what they say where the operator wants to know."""

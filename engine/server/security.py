@@ -10,34 +10,30 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from engine.server.errors import ApiError
 
 #: What says nothing of the model: whether the server lives, and how it is spoken to.
-OPEN = frozenset({"/health", "/ready", "/docs", "/openapi.json"})
+OPEN = frozenset({"/health", "/ready", "/docs", "/openapi.json", "/inspect"})
 
 
 class Guard:
-    """Lets nobody in without the key."""
+    """Lets nobody in without the key, where there is one."""
 
-    def __init__(self, app: ASGIApp, key: str) -> None:
-        self.app, self._key = app, key.encode()
+    def __init__(self, key: str | None) -> None:
+        self._key = None if key is None else key.encode()
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["path"] in OPEN or self._is_given(scope):
-            await self.app(scope, receive, send)
+    def check(self, scope: Scope) -> None:
+        """ApiError 401 where a request does not bring the key, and needs it."""
+        if self._key is None or scope["path"] in OPEN or self._is_given(scope, self._key):
             return
-        refused = ApiError(
+        raise ApiError(
             401,
             "the API key is missing or wrong: send it as Authorization: Bearer KEY",
             code="invalid_api_key",
             headers={"WWW-Authenticate": "Bearer"},
         )
-        await refused.response(scope, receive, send)
 
-    def _is_given(self, scope: Scope) -> bool:
+    def _is_given(self, scope: Scope, key: bytes) -> bool:
         """Whether the key is the right one; how long that takes to say tells nothing of it."""
-        for name, value in scope["headers"]:
-            if name == b"authorization":
-                kind, _, given = value.partition(b" ")
-                return kind.lower() == b"bearer" and hmac.compare_digest(given.strip(), self._key)
-        return False
+        kind, _, given = dict(scope["headers"]).get(b"authorization", b"").partition(b" ")
+        return kind.lower() == b"bearer" and hmac.compare_digest(given.strip(), key)
 
 
 class LocalOnly:

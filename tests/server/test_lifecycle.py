@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -231,3 +232,25 @@ def test_tokens_are_counted(server: Client) -> None:
         usage["completion_tokens"],
         2,
     ]
+
+
+def test_requests_are_counted_by_endpoint_and_status(engine: Engine) -> None:
+    """Also those that come to none; an address that there is not has no series of its own."""
+    with serving(engine, api_key="k", max_body=100) as client:
+        client.ask(COMPLETIONS, SHORT)
+        client.ask(COMPLETIONS, {**SHORT, "temperature": -1})
+        client.ask(COMPLETIONS, {**SHORT, "user": "x" * 200})
+        client.ask(COMPLETIONS, SHORT, headers={"Authorization": ""})
+        client.ask("/v1/models/nobody")
+        for i in range(3):
+            client.ask(f"/no/{i}")
+        text = client.ask("/metrics").body.decode()
+    counted = re.findall(r'request_seconds_count\{endpoint="(.*)",status="(.*)"\} (.*)', text)
+    assert {(endpoint, status): float(n) for endpoint, status, n in counted} == {
+        (COMPLETIONS, "200"): 1,
+        (COMPLETIONS, "400"): 1,
+        (COMPLETIONS, "413"): 1,
+        (COMPLETIONS, "401"): 1,
+        ("/v1/models/{model:path}", "404"): 1,
+        ("other", "404"): 3,
+    }

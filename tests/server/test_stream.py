@@ -52,8 +52,8 @@ async def said(
     async def receive() -> Message:
         raise AssertionError("a stream asks nothing")
 
-    async with asyncio.timeout(within) as clock:
-        attendance = Attendance(clock, within)
+    attendance = Attendance(within)
+    async with attendance.clock:
         if stop is not None:
             attendance.verdict = stop
         response = await EventStream.begun(events, lambda fault: ApiError(500, repr(fault)))
