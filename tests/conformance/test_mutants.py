@@ -17,15 +17,12 @@ from conformance.mutants.planting import planted
 from conformance.mutants.run import CASES, CATALOGUE, THEMES, MutantReport, Outcome, theme_of
 from conformance.mutants.weaker import CLOSE, COSINE, TEXT, TOP_5, WEAKER, notices
 from engine.errors import LockstepError, RequestError
-from engine.families import FAMILIES as ENGINE_FAMILIES
 
 BY_ID = {mutant.id: mutant for mutant in CATALOGUE}
-#: What distinguishes a family from llama is judged in full each night, and one fault in four before; so
-#: are faults of tokenizers, choices and searches, of which there are many of a kind.
-IN_PART = [*(family for family in ENGINE_FAMILIES if family != "llama")]
-IN_PART += ["tokenizer", "decisions", "beams"]
-ONE_IN = 4
 THOROUGH = settings.default.max_examples > 1000
+#: Of which one fault is judged: all of them each night, and by `lockstep mutants`. What every decoder has
+#: is llama's; there are many of a kind of the others.
+ONE_IN = {family: 1 if THOROUGH else 8 for family in CASES} | {"llama": 1 if THOROUGH else 4}
 #: Minutes of a real model; tests/test_answers.py plants the same faults in its spec each time.
 REAL = "gemma3-270m"
 README = Path(__file__).parents[2] / "README.md"
@@ -102,7 +99,7 @@ def test_every_mutant_is_killed_and_blamed_on_the_expected_operation(
 ) -> None:
     if family in ("gguf", REAL):
         asset("smollm2-135m" if family == "gguf" else REAL)  # type: ignore[operator]
-    one_in = ONE_IN if family in IN_PART and not THOROUGH else 1
+    one_in = ONE_IN[family]
     report = run_mutants(family, lambda _: None, one_in)
     assert [o.error for o in report.outcomes if o.error] == []
     assert [o.mutant.id for o in report.outcomes if not o.killed] == []
@@ -115,7 +112,7 @@ def test_every_mutant_is_killed_and_blamed_on_the_expected_operation(
     counts = [document["weaker_checks"][name] for name in WEAKER]
     # What weaker checks notice near their limits may differ by a fault on another processor.
     assert readme_table()[family][:2] == [of_family, of_family]
-    if family not in IN_PART:  # few faults are noticed by all
+    if family == "llama":  # few faults are noticed by all
         assert min(counts) < len(report.outcomes)  # the reason for all of this
 
 
