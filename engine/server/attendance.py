@@ -28,6 +28,7 @@ ALWAYS = frozenset({"/health", "/ready", "/metrics"})
 #: A body that is too long is read to its end all the same, up to so many times the limit: most clients
 #: look for an answer when they have sent everything, and would find the connection reset before.
 _PATIENT = 16
+_FRAMES = 12  # of a fault, in the log
 
 
 class ClientGoneError(Exception):
@@ -155,7 +156,7 @@ def stopping() -> ApiError:
 
 def internal(fault: Exception, settings: Settings) -> ApiError:
     """What is said of a fault of ours: to the client nothing of it, to the log where it came from."""
-    where = "".join(traceback.format_tb(fault.__traceback__))
+    where = "".join(traceback.format_tb(fault.__traceback__, limit=-_FRAMES))
     said = f": {fault}" if settings.log_prompts else ""  # a message may quote what was asked
     log.error("a request failed with %s%s\n%s", type(fault).__name__, said, where)
     return ApiError(500, "the server failed on this request; others are not concerned")

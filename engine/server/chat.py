@@ -133,7 +133,7 @@ class ChatRequest(Generating):
 #: Variables of a template that other fields say, or that are no variables.
 _TAKEN = frozenset(
     "messages tools documents chat_template add_generation_prompt continue_final_message "
-    "parse_special tokenize".split()
+    "parse_special tokenize self cls".split()
 )
 
 

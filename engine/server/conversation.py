@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
+from engine.server.body import read_json
+from engine.server.errors import ApiError
 from engine.server.schema import Strict, one_of_the_forms
 
 MOST_TOOLS = 128
@@ -92,8 +93,8 @@ def text_of(content: str | list[TextPart]) -> str:
 def _called(call: ToolCall) -> dict[str, Any]:
     written = call.model_dump()
     try:
-        arguments = json.loads(call.function.arguments)
-    except (ValueError, RecursionError):
+        arguments = read_json(call.function.arguments.encode())
+    except ApiError:
         return written  # what a model wrote need not be JSON
     if isinstance(arguments, dict):
         written["function"]["arguments"] = arguments

@@ -104,14 +104,14 @@ class Sampling(Harmless):
     @property
     def structure(self) -> Structure | None:
         """What the answer has to look like."""
-        given: list[Structure] = []
-        if self.guided_regex is not None:
-            given.append(Regex(self.guided_regex))
-        if self.guided_choice is not None:
-            given.append(Choice(self.guided_choice))
-        if self.guided_grammar is not None:
-            given.append(Grammar(self.guided_grammar))
-        return one_of(*given)
+        choice = self.guided_choice
+        if choice is not None and sum(map(len, choice)) > MOST_CHARACTERS:
+            raise RequestError(f"guided_choice can have at most {MOST_CHARACTERS:,} characters")
+        return one_of(
+            None if self.guided_regex is None else Regex(self.guided_regex),
+            None if choice is None else Choice(choice),
+            None if self.guided_grammar is None else Grammar(self.guided_grammar),
+        )
 
     def choosing(self) -> dict[str, Any]:
         """The fields of SamplingParams that they are."""
@@ -181,8 +181,8 @@ def one_of(*structures: Structure | None) -> Structure | None:
     asked: Sequence[Structure] = [each for each in structures if each is not None]
     if len(asked) > 1:
         raise RequestError(
-            "an answer can be held to one structure: leave all but one of response_format, guided_regex, "
-            "guided_choice and guided_grammar out"
+            "an answer can be held to one structure: give one of response_format, a tool_choice that demands "
+            "a call, guided_regex, guided_choice and guided_grammar"
         )
     return asked[0] if asked else None
 

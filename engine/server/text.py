@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 from starlette.responses import JSONResponse, Response
 
 from engine.errors import RequestError
+from engine.generate.checks import shown
 from engine.server.answer import AtDesk
 from engine.server.body import StrictRoute
 from engine.server.conversation import Message
@@ -79,5 +80,5 @@ def _tokens(desk: Desk, asked: TokenizeRequest) -> dict[str, Any]:
 def _text(desk: Desk, asked: DetokenizeRequest) -> str:
     tokenizer = desk.speaking
     for unknown in (token for token in asked.tokens if tokenizer.id_to_token(token) is None):
-        raise RequestError(f"tokens: the model's tokenizer has no token of id {unknown:.0f}")
+        raise RequestError(f"tokens: the model's tokenizer has no token of id {shown(unknown)}")
     return tokenizer.decode(asked.tokens, skip_special_tokens=asked.skip_special_tokens)

@@ -156,7 +156,9 @@ def _arguments(tool: Tool, shared: dict[str, Any]) -> dict[str, Any]:
     schema = {"type": "object", **tool.function.parameters}
     schema.pop("$schema", None)
     for key in ("$defs", "definitions"):
-        for name, definition in schema.pop(key, {}).items():
+        if not isinstance(schema.get(key), dict):
+            continue  # where it is anything else it is refused with the schema
+        for name, definition in schema.pop(key).items():
             known = shared.setdefault(key, {}).setdefault(name, definition)
             if known != definition:
                 raise RequestError(

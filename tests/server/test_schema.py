@@ -178,7 +178,9 @@ def test_arguments_of_a_call_are_an_object_for_the_template() -> None:
 
     assert shown('{"a": 1}') == {"a": 1}
     assert shown("no JSON") == "no JSON"
-    assert shown("[" * 100_000) == "[" * 100_000
+    deep = '{"a":' * 500 + "1" + "}" * 500
+    for text in ("[" * 100_000, deep, '{"a": NaN}', '{"a": "\\ud800"}'):
+        assert shown(text) == text
 
 
 def test_an_answer_may_be_sent_back_as_it_came() -> None:
@@ -268,6 +270,9 @@ def test_what_parameters_refer_to_is_found_where_a_call_is_held_to_them() -> Non
     names = [call["properties"]["name"]["const"] for call in schema["anyOf"]]
     assert names == ["f", "g"]
     other = {**refers, "$defs": {"Place": {"type": "string"}}}
+    for wrong in (5, []):
+        with pytest.raises(RequestError, match="defs"):
+            call_schema([tool("f", **{"$defs": wrong})])
     with pytest.raises(RequestError, match="Place"):
         call_schema([tool("f", **refers), tool("g", **other)])
 
