@@ -60,6 +60,13 @@ def serve(
     ] = False,
     device: Device = "cpu",
     dtype: Dtype = "float32",
+    step_tokens: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            help="Tokens of a forward pass: with fewer, answers go on sooner while a prompt is read.",
+        ),
+    ] = 512,
     cache_tokens: Annotated[
         int | None, typer.Option(help="Tokens that the KV cache has room for.")
     ] = None,
@@ -105,4 +112,5 @@ def serve(
         compiled=compiled,
         quantization=quantization,
     )
+    engine.step_tokens = step_tokens
     listen(engine, settings, host, port)

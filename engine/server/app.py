@@ -17,7 +17,7 @@ from engine.server.errors import of_http, of_validation
 from engine.server.security import Guard
 from engine.server.settings import Settings
 
-_ROOMS = (about, chat, completions, responses, text)
+_ROOMS = (about, chat, completions, responses, text, inspect)
 
 _ERROR = {
     "description": "What is wrong, in one sentence.",
@@ -57,11 +57,11 @@ def build_app(engine: Engine, settings: Settings) -> FastAPI:
         responses={"4XX": _ERROR, "5XX": _ERROR},
     )
     app.state.desk = desk
-    for room in (about, completions, chat, responses, text, inspect):
+    for room in _ROOMS:
         app.include_router(room.router)
     _handle_errors(app, desk)
     # The last that is added is the first that a request meets.
-    endpoints = {route.path for room in _ROOMS for route in room.router.routes}
+    endpoints = {getattr(route, "path", "") for room in _ROOMS for route in room.router.routes}
     app.add_middleware(
         Attending, settings, Guard(settings.api_key), desk.present, desk.metrics, endpoints
     )

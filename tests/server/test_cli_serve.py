@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import sys
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -36,11 +37,11 @@ def started(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """What a model was loaded with and a server started with; neither is done."""
     given: dict[str, Any] = {}
 
-    def load(model: str, **options: Any) -> str:
+    def load(model: str, **options: Any) -> SimpleNamespace:
         given.update(model=model, options=options)
-        return "the engine"
+        return SimpleNamespace()
 
-    def listen(engine: str, settings: Settings, host: str, port: int) -> None:
+    def listen(engine: SimpleNamespace, settings: Settings, host: str, port: int) -> None:
         given.update(engine=engine, settings=settings, at=(host, port))
 
     monkeypatch.setattr("engine.Engine.load", load)
@@ -60,6 +61,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         (("--request-timeout", "0"), "request_timeout"),
         (("--cache", "ring"), "--cache"),
         (("--port", "many"), "--port"),
+        (("--step-tokens", "0"), "--step-tokens"),
         (("--dtype", "float8"), "float8"),
     ],
     ids=str,
@@ -108,12 +110,13 @@ def test_every_option_reaches_the_server(call: Call, started: dict[str, Any]) ->
             "--no-auth",
         ),
         *("--dtype", "bfloat16", "--cache-tokens", 64, "--cache-dtype", "int8", "--compiled"),
-        *("--batch-invariant", "--quantization", "int8"),
+        *("--batch-invariant", "--quantization", "int8", "--step-tokens", 33),
     )
     assert started["settings"] == Settings(
         "name", "k", 3, 99, 2.5, 0.5, ("https://a.org", "https://b.org"), True, False, True
     )
     assert started["at"] == ("127.0.0.1", 0)
+    assert started["engine"].step_tokens == 33
     assert started["options"] == {
         "device": "cpu",
         "dtype": "bfloat16",
