@@ -22,7 +22,7 @@ BY_ID = {mutant.id: mutant for mutant in CATALOGUE}
 THOROUGH = settings.default.max_examples > 1000
 #: Of which one fault is judged: all of them each night, and by `lockstep mutants`. What every decoder has
 #: is llama's; there are many of a kind of the others.
-ONE_IN = {family: 1 if THOROUGH else 8 for family in CASES} | {"llama": 1 if THOROUGH else 4}
+ONE_IN = dict.fromkeys(CASES, 1 if THOROUGH else 8) | {"llama": 1 if THOROUGH else 4}
 #: Minutes of a real model; tests/test_answers.py plants the same faults in its spec each time.
 REAL = "gemma3-270m"
 README = Path(__file__).parents[2] / "README.md"
