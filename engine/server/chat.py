@@ -26,6 +26,7 @@ from engine.server.schema import (
     held_to,
     one_of,
     one_of_the_forms,
+    wrong,
 )
 from engine.server.tools import (
     Called,
@@ -84,13 +85,13 @@ class ChatRequest(Generating):
     @model_validator(mode="after")
     def _check(self) -> ChatRequest:
         if self.top_logprobs is not None and not self.logprobs:
-            raise ValueError("top_logprobs needs logprobs: set it to true")
+            raise wrong("top_logprobs", "needs logprobs: set it to true")
         if None not in (self.max_tokens, self.max_completion_tokens):
-            raise ValueError("max_tokens and max_completion_tokens are one: give one of them")
+            raise wrong("max_tokens", "and max_completion_tokens are one: give one of them")
         if self.forced and not self.called_for:
-            raise ValueError("tool_choice asks for a tool that is not among tools")
+            raise wrong("tool_choice", "asks for a tool that is not among tools")
         if taken := self.chat_template_kwargs.keys() & _TAKEN:
-            raise ValueError(f"chat_template_kwargs cannot have {min(taken)}")
+            raise wrong("chat_template_kwargs", f"cannot have {min(taken)}")
         return self
 
     @property

@@ -16,7 +16,7 @@ from engine.server import logprobs
 from engine.server.answer import Answer, AtDesk, Choice
 from engine.server.body import StrictRoute
 from engine.server.desk import Desk, Served
-from engine.server.schema import MOST_ANSWERS, Generating, Ids, Top, one_of_the_forms
+from engine.server.schema import MOST_ANSWERS, Generating, Ids, Top, one_of_the_forms, wrong
 
 router = APIRouter(route_class=StrictRoute)
 
@@ -49,9 +49,9 @@ class CompletionRequest(Generating):
     @model_validator(mode="after")
     def _check(self) -> CompletionRequest:
         if not self.prompt and self.prompt != "":
-            raise ValueError("prompt is an empty list; give at least one")
+            raise wrong("prompt", "is an empty list; give at least one")
         if self.stream and (self.best_of or 1) > 1:
-            raise ValueError("best_of cannot be streamed: the best are known at the end")
+            raise wrong("best_of", "cannot be streamed: the best are known at the end")
         return self
 
     @property

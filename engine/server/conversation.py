@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from engine.server.body import read_json
 from engine.server.errors import ApiError
-from engine.server.schema import Strict, one_of_the_forms
+from engine.server.schema import Strict, one_of_the_forms, wrong
 
 MOST_TOOLS = 128
 Name = Annotated[str, Field(min_length=1, max_length=256)]
@@ -51,9 +51,9 @@ class Message(Strict):
     @model_validator(mode="after")
     def _check(self) -> Message:
         if self.tool_calls and self.role != "assistant":
-            raise ValueError("tool_calls are the assistant's alone")
+            raise wrong("tool_calls", "are the assistant's alone")
         if self.content is None and not self.tool_calls:
-            raise ValueError("content is missing")
+            raise wrong("content", "is missing")
         return self
 
     def for_template(self) -> dict[str, Any]:

@@ -67,7 +67,7 @@ def of_http(error: AnyHTTPException) -> ApiError:
 
 def of_validation(faults: Sequence[Mapping[str, Any]]) -> ApiError:
     """What a schema found wrong, in one sentence; it quotes no more of a request than its fields' names."""
-    first = ".".join(str(part) for part in faults[0]["loc"][1:]) or None
+    first = _place(faults[0]) or None
     shown = "; ".join(_said(fault) for fault in faults[:_MOST_SHOWN])
     unknown = faults[0]["type"] == "extra_forbidden"
     return ApiError(
@@ -78,18 +78,24 @@ def of_validation(faults: Sequence[Mapping[str, Any]]) -> ApiError:
     )
 
 
+def _place(fault: Mapping[str, Any]) -> str:
+    """The field that is at fault, by the names and numbers on the way to it."""
+    place = [str(part) for part in fault["loc"][1:]]
+    if fault["type"] == "wrong":
+        place.append(fault["ctx"]["field"])
+    return ".".join(place)
+
+
 def _said(fault: Mapping[str, Any]) -> str:
-    where = ".".join(str(part) for part in fault["loc"][1:]) or "the body"
+    where = _place(fault) or "the body"
     match fault["type"]:
         case "extra_forbidden":
             return f"{where} is not supported here: leave it out"
         case "missing":
             return f"{where} is missing"
+        case "wrong":
+            return f"{where} {fault['ctx']['what']}"
         case "value_error":
-            return (
-                f"{where}: {fault['ctx']['error']}"
-                if where != "the body"
-                else str(fault["ctx"]["error"])
-            )
+            return f"{where}: {fault['ctx']['error']}"
     message = str(fault["msg"])
     return f"{where}: {message[:1].lower()}{message[1:]}"

@@ -12,7 +12,7 @@ from contextlib import AbstractAsyncContextManager, aclosing
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter
-from pydantic import Field, model_validator
+from pydantic import Field
 from starlette.responses import JSONResponse, Response
 
 from engine.generate import Completion, SamplingParams
@@ -62,10 +62,6 @@ class TextOptions(Strict):
     format: TextFormat | None = None
 
 
-class ObfuscationOptions(Strict):
-    include_obfuscation: bool = False  # nothing is added to hide lengths
-
-
 class ResponsesRequest(Sampling):
     """What OpenAI's API takes of text."""
 
@@ -78,18 +74,11 @@ class ResponsesRequest(Sampling):
     text: TextOptions = TextOptions()
     top_logprobs: Top | None = None
     include: list[Literal["message.output_text.logprobs"]] = Field([])
-    stream_options: ObfuscationOptions | None = None
     truncation: Literal["disabled"] = "disabled"
     background: Literal[False] = False
     tools: list[Any] = Field([], max_length=0)
     tool_choice: Literal["auto", "none"] = "auto"
     parallel_tool_calls: bool = True
-
-    @model_validator(mode="after")
-    def _check(self) -> ResponsesRequest:
-        if self.stream_options is not None and not self.stream:
-            raise ValueError("stream_options is for streams: set stream to true, or leave it out")
-        return self
 
     @property
     def structure(self) -> Structure | None:

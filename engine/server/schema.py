@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 from pydantic import (
     BaseModel,
@@ -19,6 +19,7 @@ from pydantic import (
     WrapValidator,
     model_validator,
 )
+from pydantic_core import PydanticCustomError
 
 from engine.errors import RequestError
 from engine.generate.structured import Choice, Grammar, JsonObject, JsonSchema, Regex, Structure
@@ -45,6 +46,11 @@ def one_of_the_forms(what: str) -> WrapValidator:
             raise ValueError(f"it must be {what}") from None
 
     return WrapValidator(check)
+
+
+def wrong(field: str, what: str) -> PydanticCustomError:
+    """A fault of a field that shows beside others: the sentence is its name and `what`."""
+    return PydanticCustomError("wrong", "{what}", {"field": field, "what": what})
 
 
 class Strict(BaseModel):
@@ -79,8 +85,11 @@ class Harmless(Strict):
 
 
 class StreamOptions(Strict):
-    include_usage: bool = False
     include_obfuscation: bool = False  # nothing is added to hide lengths
+
+
+class ChunkOptions(StreamOptions):
+    include_usage: bool = False
 
 
 class Sampling(Harmless):
@@ -88,6 +97,7 @@ class Sampling(Harmless):
 
     model: str | None = None
     stream: bool = False
+    stream_options: StreamOptions | None = None
     temperature: float = Field(1.0, ge=0)
     top_p: float = Field(1.0, gt=0, le=1)
     # Extensions, as other servers name them
@@ -100,6 +110,12 @@ class Sampling(Harmless):
     guided_regex: str | None = Field(None, max_length=MOST_CHARACTERS)
     guided_choice: list[str] | None = Field(None, max_length=1000)
     guided_grammar: str | None = Field(None, max_length=MOST_CHARACTERS)
+
+    @model_validator(mode="after")
+    def _check_stream(self) -> Self:
+        if self.stream_options is not None and not self.stream:
+            raise wrong("stream_options", "is for streams: set stream to true, or leave it out")
+        return self
 
     @property
     def structure(self) -> Structure | None:
@@ -137,18 +153,12 @@ class Generating(Sampling):
     presence_penalty: float = 0.0
     frequency_penalty: float = 0.0
     logit_bias: dict[str, float] = {}
-    stream_options: StreamOptions | None = None
+    stream_options: ChunkOptions | None = None
     # Extensions
     include_stop_str_in_output: bool = False
     prompt_logprobs: Top | None = None
     return_token_ids: bool = False
     return_tokens_as_token_ids: bool = False
-
-    @model_validator(mode="after")
-    def _check_stream(self) -> Generating:
-        if self.stream_options is not None and not self.stream:
-            raise ValueError("stream_options is for streams: set stream to true, or leave it out")
-        return self
 
     @property
     def includes_usage(self) -> bool:

@@ -14,7 +14,7 @@ from engine.server.answer import AtDesk
 from engine.server.body import StrictRoute
 from engine.server.conversation import Message
 from engine.server.desk import Desk
-from engine.server.schema import Ids, Strict
+from engine.server.schema import Ids, Strict, wrong
 
 router = APIRouter(route_class=StrictRoute)
 
@@ -36,7 +36,7 @@ class TokenizeRequest(Strict):
     @model_validator(mode="after")
     def _check(self) -> TokenizeRequest:
         if (self.prompt is None) == (not self.messages):
-            raise ValueError("either prompt or messages must be given")
+            raise wrong("prompt", "or messages must be given, one of them")
         return self
 
 
