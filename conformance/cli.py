@@ -224,7 +224,14 @@ def bench(
         str | None,
         typer.Option(
             help="With --serving: requests a second, separated by commas.",
-            show_default="0.25, 0.5, 1, 2",
+            show_default="0.5, 1, 1.5",
+        ),
+    ] = None,
+    step_tokens: Annotated[
+        str | None,
+        typer.Option(
+            help="With --serving: tokens of a pass; of several, separated by commas, each is timed.",
+            show_default="the server's",
         ),
     ] = None,
     threads: Annotated[
@@ -246,21 +253,19 @@ def bench(
         }
         if given := [option for option, value in others.items() if value]:
             raise RequestError(f"{given[0]} does not go with --serving, which times a server")
-        from conformance.bench.serving.run import WantedServing, load_of, run_serving
+        from conformance.bench.serving.run import asked_for, run_serving
         from conformance.bench.serving.show import markdown as served_as_markdown
         from conformance.bench.serving.show import print_served
 
-        asked = WantedServing(
-            model, named or ["eager"], dtype, device, threads, load_of(rates, quick)
-        )
+        asked = asked_for(model, named, rates, step_tokens, quick, dtype, device, threads)
         with _progress() as say:
             served = run_serving(asked, say)
         if markdown is not None:
             with atomically(markdown) as draft:
                 draft.write_text(served_as_markdown(served), encoding="utf-8")
         _deliver(served, Path("-") if as_json else None, print_served)
-    if rates is not None:
-        raise RequestError("--rates are those of --serving")
+    if rates is not None or step_tokens is not None:
+        raise RequestError("--rates and --step-tokens are those of --serving")
     if svg is not None and not growth:
         raise RequestError("--svg draws the growth: add --growth")
     from conformance.bench.markdown import markdown as as_markdown

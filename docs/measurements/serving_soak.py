@@ -94,6 +94,7 @@ def main() -> int:
             served(model, "--max-queue", "1000") as (process, client),
             ThreadPoolExecutor(CLIENTS) as clients,
         ):
+            client.timeout = 3600  # of a machine that is busy with something else, too
             start = time.monotonic()
             until = start + 60 * minutes
             running = [clients.submit(busy, client, seed, until) for seed in range(CLIENTS)]

@@ -26,7 +26,7 @@ from engine.server import Settings, build_app
 from tests.engine import tiny
 
 NAME = "tiny"
-PATIENCE = 120.0  # seconds that anything may take on a machine that is busy, or paused
+PATIENCE = 300.0  # seconds that anything may take on a machine that is busy, or paused
 
 #: Shows every message and tool that it is given, so that a test can see what reaches the model.
 TEMPLATE = (

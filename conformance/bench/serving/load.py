@@ -13,7 +13,7 @@ from conformance.bench.scenarios import cut
 from conformance.bench.serving.client import Asked, ask
 
 #: Seconds that requests may take that are still running when no more come; then their clients leave.
-PATIENCE = 10.0
+PATIENCE = 8.0
 _SAMPLE = 0.25  # seconds between looks at the server's memory
 
 
@@ -24,8 +24,8 @@ class Load:
     How long each is, and when it is due, is drawn with a seed: the same in every run.
     """
 
-    rates: tuple[float, ...] = (0.25, 0.5, 1.0, 2.0)
-    seconds: float = 40.0
+    rates: tuple[float, ...] = (0.5, 1.0, 1.5)
+    seconds: float = 30.0
     prompt: tuple[int, int] = (16, 128)
     answer: tuple[int, int] = (16, 64)
 

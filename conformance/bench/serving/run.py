@@ -6,8 +6,9 @@ import asyncio
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 
-from conformance.bench.forms import OURS, Form, forms
+from conformance.bench.forms import OURS, forms
 from conformance.bench.result import environment
 from conformance.bench.scenarios import prompt_ids
 from conformance.bench.serving.load import QUICK, USUAL, Load, Step, drawn, play
@@ -26,10 +27,26 @@ class WantedServing:
 
     model: str
     forms: Sequence[str] = ("eager",)
+    step_tokens: Sequence[int | None] = (None,)
     dtype: str = "float32"
     device: str = "cpu"
     threads: int | None = None
     load: Load = USUAL
+
+
+def asked_for(
+    model: str,
+    forms: Sequence[str] | None,
+    rates: str | None,
+    step_tokens: str | None,
+    quick: bool,
+    dtype: str,
+    device: str,
+    threads: int | None,
+) -> WantedServing:
+    """What the options of the command ask for; RequestError for what makes no sense."""
+    most, load = step_tokens_of(step_tokens), load_of(rates, quick)
+    return WantedServing(model, forms or ["eager"], most, dtype, device, threads, load)
 
 
 def load_of(rates: str | None, quick: bool) -> Load:
@@ -44,6 +61,18 @@ def load_of(rates: str | None, quick: bool) -> Load:
     if not all(0 < rate < math.inf for rate in listed):
         raise RequestError(f"a rate is above 0 requests a second, which {rates!r:.40} is not")
     return replace(load, rates=listed)
+
+
+def step_tokens_of(listed: str | None) -> Sequence[int | None]:
+    """Those that are listed in a text, each of which is timed; None, the server's own, where there is none."""
+    if listed is None:
+        return (None,)
+    numbers = [number.strip() for number in listed.split(",")]
+    if not all(number.isdecimal() and int(number) for number in numbers):
+        raise RequestError(
+            f"tokens of a pass are whole numbers above 0, separated by commas, not {listed!r:.40}"
+        )
+    return [int(number) for number in numbers]
 
 
 def run_serving(wanted: WantedServing, say: Say) -> Served:
@@ -62,23 +91,24 @@ def run_serving(wanted: WantedServing, say: Say) -> Served:
         )
     ids = prompt_ids(model, spec.vocab_size)
     found: dict[str, list[Figures]] = {}
-    for form in chosen:
-        say(f"{form.name}: starting")
-        with Server(model, form, wanted.device, wanted.threads) as server:
-            found[form.name] = asyncio.run(_rates(server, form, wanted.load, ids, say))
+    for form, most in product(chosen, wanted.step_tokens):
+        name = form.name if most is None else f"{form.name}, {most} tokens a pass"
+        say(f"{name}: starting")
+        with Server(model, form, most, wanted.device, wanted.threads) as server:
+            found[name] = asyncio.run(_rates(server, name, wanted.load, ids, say))
     return Served(environment(wanted.device, wanted.threads), wanted.model, wanted.load, found)
 
 
 async def _rates(
-    server: Server, form: Form, load: Load, ids: Sequence[int], say: Say
+    server: Server, name: str, load: Load, ids: Sequence[int], say: Say
 ) -> list[Figures]:
     """A few requests at once that are not counted, and then the rates."""
-    say(f"{form.name}: warming up")
+    say(f"{name}: warming up")
     warm = Load(seconds=1.0, prompt=load.prompt, answer=load.answer)
     await _step(server, warm, 8.0, ids)
     found = []
     for rate in load.rates:
-        say(f"{form.name}: {rate:g} requests a second for {load.seconds:g} s")
+        say(f"{name}: {rate:g} requests a second for {load.seconds:g} s")
         found.append(Figures.of(await _step(server, load, rate, ids)))
     return found
 

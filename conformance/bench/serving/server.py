@@ -22,11 +22,17 @@ _PATIENCE = 30  # seconds to end
 class Server:
     """`python -m engine serve` of a model in a form; `port` once it is ready, compiled or not.
 
+    `step_tokens` are those of a forward pass at most, None for as many as it takes by itself.
+
     Raises LockstepError with what it said last where it ends before that.
     """
 
-    def __init__(self, model: Path, form: Form, device: str, threads: int | None) -> None:
+    def __init__(
+        self, model: Path, form: Form, step_tokens: int | None, device: str, threads: int | None
+    ) -> None:
         options = ["--device", device, "--dtype", form.dtype]
+        if step_tokens is not None:
+            options += ["--step-tokens", str(step_tokens)]
         if form.is_compiled:
             options.append("--compiled")
         if quantization := form.options.get("quantization"):

@@ -202,12 +202,14 @@ def test_requests_are_sent_though_earlier_ones_are_not_answered() -> None:
 def test_a_whole_run_of_a_tiny_model(tmp_path: Path) -> None:
     model = tiny.text_folder(tmp_path / "tiny")
     load = Load(rates=(20.0,), seconds=0.5, prompt=(2, 8), answer=(2, 6))
-    run = run_serving(WantedServing(str(model), threads=1, load=load), lambda message: None)
-    (figures,) = run.forms["eager"]
+    wanted = WantedServing(str(model), step_tokens=[7], threads=1, load=load)
+    run = run_serving(wanted, lambda message: None)
+    (figures,) = run.forms["eager, 7 tokens a pass"]
     assert figures.requests == 10 and figures.outcomes == {"done": 10}
     assert figures.tokens_per_second > 0
     assert figures.memory[0][1] > 2**20
-    assert run.to_json()["forms"]["eager"]["rates"][0]["requests"] == 10
+    (document,) = run.to_json()["forms"].values()
+    assert document["rates"][0]["requests"] == 10
 
 
 def test_a_model_that_cannot_be_served_is_an_error(tmp_path: Path) -> None:
@@ -227,7 +229,9 @@ def test_a_model_that_cannot_be_served_is_an_error(tmp_path: Path) -> None:
         (["--serving", "--rates", "inf"], "above 0"),
         (["--serving", "--forms", "transformers"], "transformers is no server"),
         (["--serving"], "the model's context is 64"),
-        (["--rates", "1"], "--rates are those of --serving"),
+        (["--serving", "--step-tokens", "64,0"], "tokens of a pass are whole numbers above 0"),
+        (["--rates", "1"], "are those of --serving"),
+        (["--step-tokens", "64"], "are those of --serving"),
     ],
 )
 def test_what_does_not_go_together_is_refused(call: Call, options: list[str], word: str) -> None:
