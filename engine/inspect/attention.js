@@ -170,7 +170,7 @@
   const kinds = width > 1 ? choice([["largest", "the largest"], ["mean", "the mean"]], "largest", (kind) => { state.kind = kind; show(); }) : null;
   add("attention", h("div", { class: "two left" },
     h("div", {}, h("h3", {}, "All heads"), h("div", { class: "controls" }, h("label", {}, h("span", { class: "hidden" }, "colour by"), metric)),
-      atlasBox.box, atlasSaid, h("p", { class: "legend" }, shades("less", "more")), h("p", { class: "small quiet" }, "Layers down, heads across.")),
+      h("div", { class: "wide" }, atlasBox.box), atlasSaid, h("p", { class: "legend" }, shades("less", "more")), h("p", { class: "small quiet" }, "Layers down, heads across.")),
     h("div", {}, title, h("div", { class: "controls" }, pickLayer.box, pickHead.box, kinds), facts, h("div", { class: "wide" }, map_.box), mapSaid,
       h("p", { class: "small quiet" }, width === 1 ? `Rows look at columns${promptLength < side ? "; below the line are tokens of the answer, step by step" : ""}. ` : "Rows look at columns, by position. ", "Shades go by the square root", layers.some((layer) => layer.window !== null) ? "; hatched is what a window hides." : "."), h("p", { class: "legend" }, shades("0 %", "100 %")), table)));
   show();

@@ -10,7 +10,7 @@
     - pass.layers.reduce((n, kind) => n + pass.kinds[kind].filter((row) => row.kind === "probe").length, 0);
   const views = layerRows(passes.prompt).filter((row) => row.kind === "view").length;
   const own = layerRows(passes.prompt).filter((row) => row.kind === "new");
-  lead("shapes", "The pass over the prompt is ", h("b", {}, `${count(inPass(passes.prompt))} calls`), ` of torch. A layer makes `,
+  lead("shapes", passes.prompt.tokens < promptLength ? `The prompt is read in passes of at most ${plural(passes.prompt.tokens, "token")}; this is the first. It is ` : "The pass over the prompt is ", h("b", {}, `${count(inPass(passes.prompt))} calls`), ` of torch. A layer makes `,
     h("b", {}, bytes(own.reduce((n, row) => n + row.bytes, 0))), ` of new numbers in ${plural(own.length, "call")}; `,
     h("b", {}, plural(views, "call")), " only read the same bytes in another way. Attention goes step by step here (eager), so that scores and weights can be seen.");
 
@@ -31,7 +31,7 @@
   every.addEventListener("change", () => { state.every = every.checked; draw(); });
   add("shapes", h("h3", {}, "Operations in order"),
     h("div", { class: "controls" },
-      choice([["prompt", `the prompt: ${plural(passes.prompt.tokens, "token")}`], ["step", "a step: 1 token"]], "prompt", (pass) => { state.pass = pass; draw(); }),
+      choice([["prompt", `${passes.prompt.tokens < promptLength ? "the first pass" : "the prompt"}: ${plural(passes.prompt.tokens, "token")}`], ["step", "a step: 1 token"]], "prompt", (pass) => { state.pass = pass; draw(); }),
       layers.box, h("label", {}, every, "every call of torch")),
     h("div", { class: "two right" },
       h("div", { class: "wide" }, h("table", { class: "ops" },
