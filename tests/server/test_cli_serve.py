@@ -39,7 +39,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
     def load(model: str, **options: Any) -> SimpleNamespace:
         given.update(model=model, options=options)
-        return SimpleNamespace()
+        return SimpleNamespace(step_tokens=512)
 
     def listen(engine: SimpleNamespace, settings: Settings, host: str, port: int) -> None:
         given.update(engine=engine, settings=settings, at=(host, port))
@@ -128,6 +128,14 @@ def test_every_option_reaches_the_server(call: Call, started: dict[str, Any]) ->
         "compiled": True,
         "quantization": "int8",
     }
+
+
+def test_passes_are_short_on_a_cpu(call: Call, started: dict[str, Any]) -> None:
+    """So that nobody waits a second for the next token while a prompt is read."""
+    call("smollm2-135m")
+    assert started["engine"].step_tokens == 64
+    call("smollm2-135m", "--device", "cuda")
+    assert started["engine"].step_tokens == 512
 
 
 def test_a_model_is_served_by_the_name_that_it_is_asked_for(
