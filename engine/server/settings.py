@@ -16,7 +16,8 @@ class Settings:
     every request but for health and documentation must bring it. `max_queue` answers may wait beside
     those that run. `max_body` bounds a request in bytes, `request_timeout` its life in seconds, from its
     first byte to the answer's last; `shutdown_timeout` is what running requests are left when the server
-    is told to stop. `cors_origins` are the sites whose scripts may ask; none may by default.
+    is told to stop. `cors_origins` are the sites whose scripts may ask; none may by default. With
+    `log_prompts` the log has what was asked and answered; `docs` are the pages /docs and /openapi.json.
     `no_auth` lets a server be reached from elsewhere without a key.
     """
 
