@@ -8,7 +8,7 @@
   const mean = all.reduce((n, head) => n + head.first, 0) / all.length;
   const windows = [...new Set(layers.map((layer) => layer.window))];
   lead("attention", `Each of ${plural(layers.length, "layer")} × ${plural(heads, "head")} spreads a weight of 100 % of every token over the tokens that it sees. `,
-    read > 1 ? ["Behind the first token, ", h("b", {}, percent(mean, 0)), " of it go to the first one on average: a sink, most in layer ",
+    read > 1 ? ["Behind the first token, ", h("b", {}, percent(mean, 0)), ` of it go to the first one on average${mean > 0.3 ? ", which serves as a sink" : ""}; most in layer `,
       `${strongest.l}, head ${strongest.n} (${percent(strongest.first, 0)}). `] : "There is a single token, which sees itself. ",
     windows.some((window) => window !== null)
       ? `Windows: ${windows.map((window) => (window === null ? "none" : plural(window, "token"))).join(" and ")}. `
