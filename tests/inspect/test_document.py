@@ -13,6 +13,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
+from conformance.golden import REPOSITORY_GOLDENS
 from engine import BeamSearch, Choice, Engine, SamplingParams
 from engine.command import json_text
 from engine.errors import RequestError
@@ -312,3 +313,30 @@ def test_what_is_not_one_plain_answer_is_refused(
 ) -> None:
     with pytest.raises(RequestError, match=said):
         inspected(engine, TEXT, params)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"cache_dtype": "int8"},
+        {"cache": "paged", "cache_tokens": 64},
+        {"quantization": "int8"},
+        {"batch_invariant": True},
+    ],
+    ids=lambda options: "+".join(options),
+)
+def test_however_a_model_is_loaded_the_answer_is_its_own(options: dict[str, Any]) -> None:
+    loaded = Engine.load(REPOSITORY_GOLDENS / "llama-gqa", **options)
+    params = SamplingParams(max_tokens=4)
+    found = inspected(loaded, IDS, params)
+    assert [row["id"] for row in found["answer"]] == loaded.generate(IDS, params).token_ids
+    assert found["cache"]["kind"] == options.get("cache", "ring")
+
+
+def test_a_compiled_decoder_is_watched_without_its_graphs() -> None:
+    loaded = Engine.load(REPOSITORY_GOLDENS / "llama-gqa", compiled=True)
+    plain = Engine.load(REPOSITORY_GOLDENS / "llama-gqa")
+    params = SamplingParams(max_tokens=4)
+    found = inspected(loaded, IDS, params)
+    assert [row["id"] for row in found["answer"]] == plain.generate(IDS, params).token_ids
+    assert loaded.decoder.compiled_steps == 0
