@@ -323,7 +323,7 @@ def test_what_is_not_one_plain_answer_is_refused(
         {"quantization": "int8"},
         {"batch_invariant": True},
     ],
-    ids=lambda options: "+".join(options),
+    ids="+".join,
 )
 def test_however_a_model_is_loaded_the_answer_is_its_own(options: dict[str, Any]) -> None:
     loaded = Engine.load(REPOSITORY_GOLDENS / "llama-gqa", **options)
