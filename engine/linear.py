@@ -34,7 +34,8 @@ def _slices(x: Tensor, weight: Tensor) -> int:
     """How many products are fastest."""
     if x.numel() > FEW * x.shape[-1] or x.dtype != torch.float32 or x.device.type != "cpu":
         return 1
-    return min(max(_threads(), len(weight) // SLICE), len(weight))
+    threads: int = _threads()
+    return min(max(threads, len(weight) // SLICE), len(weight))
 
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
