@@ -13,6 +13,8 @@ from fastapi import Depends, Request
 from starlette.responses import JSONResponse, Response
 
 from engine.generate import Completion, Piece
+from engine.generate.answer import TokenLogprob
+from engine.server import logprobs
 from engine.server.desk import Desk, Served
 from engine.server.logprobs import Names
 from engine.server.schema import Generating
@@ -58,6 +60,7 @@ class Answer(ABC):
         """What a piece adds; the last of them has the finish reason, and nothing else."""
 
     async def respond(self, served: AbstractAsyncContextManager[Served]) -> Response:
+        """The document when all is done, or a stream that has begun."""
         if self.asked.stream:
             return await EventStream.begun(self._events(served), self.desk.error)
         async with served as answers:
@@ -66,6 +69,17 @@ class Answer(ABC):
     def extras(self, done: Sequence[Completion]) -> dict[str, Any]:
         """Fields beside the choices."""
         return {}
+
+    def of_prompt(
+        self, ids: Sequence[int], entries: Sequence[TokenLogprob | None] | None
+    ) -> dict[str, Any]:
+        """The extensions that say something of the prompt."""
+        said: dict[str, Any] = {}
+        if self.asked.return_token_ids:
+            said["prompt_token_ids"] = list(ids)
+        if self.asked.prompt_logprobs is not None:
+            said["prompt_logprobs"] = logprobs.of_prompt(entries or (), self.names)
+        return said
 
     def _document(self, done: Sequence[Completion]) -> dict[str, Any]:
         choices = [self.choice(place, one) for place, one in enumerate(done)]

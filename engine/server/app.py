@@ -17,7 +17,7 @@ from engine.server.errors import of_http, of_validation
 from engine.server.security import Guard
 from engine.server.settings import Settings
 
-_ROOMS = (about, chat, completions, responses, text, inspect)
+_ROUTERS = [module.router for module in (about, chat, completions, responses, text, inspect)]
 
 _ERROR = {
     "description": "What is wrong, in one sentence.",
@@ -57,11 +57,11 @@ def build_app(engine: Engine, settings: Settings) -> FastAPI:
         responses={"4XX": _ERROR, "5XX": _ERROR},
     )
     app.state.desk = desk
-    for room in _ROOMS:
-        app.include_router(room.router)
+    for router in _ROUTERS:
+        app.include_router(router)
     _handle_errors(app, desk)
+    endpoints = {getattr(route, "path", "") for router in _ROUTERS for route in router.routes}
     # The last that is added is the first that a request meets.
-    endpoints = {getattr(route, "path", "") for room in _ROOMS for route in room.router.routes}
     app.add_middleware(
         Attending, settings, Guard(settings.api_key), desk.present, desk.metrics, endpoints
     )

@@ -193,7 +193,7 @@ class _Chat(Answer):
 
     def extras(self, done: Sequence[Completion]) -> dict[str, Any]:
         first = done[0]
-        return self._of_prompt(first.prompt_token_ids, first.prompt_logprobs)
+        return self.of_prompt(first.prompt_token_ids, first.prompt_logprobs)
 
     def opening(self, place: int, served: Served) -> Iterator[Choice]:
         yield self._chunk_choice(place, {"role": "assistant", "content": ""})
@@ -225,16 +225,6 @@ class _Chat(Answer):
 
     def _logprobs(self, entries: Sequence[TokenLogprob] | None) -> dict[str, Any] | None:
         return logprobs.of_chat(entries or (), self.names) if self.asked.logprobs else None
-
-    def _of_prompt(
-        self, ids: Sequence[int], seen: Sequence[TokenLogprob | None] | None
-    ) -> dict[str, Any]:
-        said: dict[str, Any] = {}
-        if self.asked.return_token_ids:
-            said["prompt_token_ids"] = list(ids)
-        if self.asked.prompt_logprobs is not None:
-            said["prompt_logprobs"] = logprobs.of_prompt(seen or (), self.names)
-        return said
 
 
 def _reason(reason: str | None, called: bool) -> str | None:

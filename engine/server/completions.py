@@ -97,11 +97,11 @@ class _Completions(Answer):
         choice["finish_reason"] = done.finish_reason
         if self.asked.return_token_ids:
             choice["token_ids"] = done.token_ids
-        return choice | self._of_prompt(done.prompt_token_ids, done.prompt_logprobs)
+        return choice | self.of_prompt(done.prompt_token_ids, done.prompt_logprobs)
 
     def opening(self, place: int, served: Served) -> Iterator[Choice]:
         request = served.requests[place // self.asked.n]
-        of_prompt = self._of_prompt(request.prompt, request.prompt_logprobs)
+        of_prompt = self.of_prompt(request.prompt, request.prompt_logprobs)
         if self.asked.echo:
             said = self._logprobs(request.prompt, request.prompt_logprobs)
             yield self._choice(place, self._echoes[place // self.asked.n], said) | of_prompt
@@ -121,17 +121,6 @@ class _Completions(Answer):
 
     def _choice(self, place: int, text: str, said: dict[str, Any] | None = None) -> Choice:
         return {"index": place, "text": text, "logprobs": said, "finish_reason": None}
-
-    def _of_prompt(
-        self, ids: Sequence[int], seen: Sequence[TokenLogprob | None] | None
-    ) -> dict[str, Any]:
-        """The extensions that say something of the prompt."""
-        said: dict[str, Any] = {}
-        if self.asked.return_token_ids:
-            said["prompt_token_ids"] = list(ids)
-        if self.asked.prompt_logprobs is not None:
-            said["prompt_logprobs"] = logprobs.of_prompt(seen or (), self.names)
-        return said
 
     def _logprobs(
         self, ids: Sequence[int], entries: Sequence[TokenLogprob | None] | None, offset: int = 0

@@ -43,10 +43,10 @@ class Message(Strict):
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: Content | None = None
     name: str | None = None
-    tool_calls: list[ToolCall] = Field([])
+    tool_calls: list[ToolCall] = Field(default=[])
     tool_call_id: str | None = None
     reasoning_content: str | None = None
-    annotations: list[Any] = Field([])  # of an answer that is sent back
+    annotations: list[Any] = Field(default=[])  # of an answer that is sent back
 
     @model_validator(mode="after")
     def _check(self) -> Message:
@@ -60,7 +60,7 @@ class Message(Strict):
         """As templates expect it: one text, arguments as an object, and no role that only OpenAI has."""
         message: dict[str, Any] = {
             "role": "system" if self.role == "developer" else self.role,
-            "content": text_of(self.content or ""),
+            "content": _text(self.content or ""),
         }
         if self.tool_calls:
             message["tool_calls"] = [_called(call) for call in self.tool_calls]
@@ -85,7 +85,7 @@ class Tool(Strict):
         return self.model_dump(exclude_unset=True)
 
 
-def text_of(content: str | list[TextPart]) -> str:
+def _text(content: str | list[TextPart]) -> str:
     """Parts of a text each begin a line."""
     return content if isinstance(content, str) else "\n".join(part.text for part in content)
 

@@ -21,7 +21,7 @@ from engine.generate.structured import Structure
 from engine.server import logprobs
 from engine.server.answer import AtDesk, new_id
 from engine.server.body import StrictRoute
-from engine.server.conversation import Content, text_of
+from engine.server.conversation import Content, Message
 from engine.server.desk import Desk, Served
 from engine.server.errors import ApiError
 from engine.server.logprobs import Names
@@ -49,9 +49,8 @@ class Item(Strict):
     status: str = ""
     phase: str = ""
 
-    def for_template(self) -> dict[str, str]:
-        role = "system" if self.role == "developer" else self.role
-        return {"role": role, "content": text_of(self.content)}
+    def for_template(self) -> dict[str, Any]:
+        return Message(role=self.role, content=self.content).for_template()
 
 
 class TextFormat(NamedSchema):
@@ -86,7 +85,7 @@ class ResponsesRequest(Sampling):
         return one_of(super().structure, held_to(asked.type, asked) if asked else None)
 
     @property
-    def messages(self) -> list[dict[str, str]]:
+    def messages(self) -> list[dict[str, Any]]:
         told = self.input
         given = [Item(role="user", content=told)] if isinstance(told, str) else told
         first = (
