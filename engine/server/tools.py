@@ -21,9 +21,10 @@ from engine.server.schema import json_schema
 
 _OPEN, _CLOSE = "<tool_call>", "</tool_call>"
 _BEGINNINGS = "|".join(re.escape(_OPEN[:n]) for n in range(len(_OPEN) - 1, 0, -1))
-#: Blanks before a call, and what may yet become one.
-_CALL = re.compile(rf"\s*{_OPEN}")
-_HELD = re.compile(rf"\s*(?:{_BEGINNINGS})?\Z")
+#: Blanks before a call, and what may yet become one. Blanks are looked at from their first alone: from each
+#: of them, a run of thousands would take seconds.
+_CALL = re.compile(rf"(?<!\s)\s*+{_OPEN}")
+_HELD = re.compile(rf"(?<!\s)\s*+(?:{_BEGINNINGS})?\Z")
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 import pytest
@@ -253,6 +254,20 @@ def test_calls_are_read_however_the_text_is_cut(
 def test_of_several_calls_one_is_kept_where_one_is_asked_for() -> None:
     reader = TaggedReader({"f"}, one=True)
     assert shown([*reader.push(CALL + CALL), *reader.flush()]) == [READ]
+
+
+def test_a_run_of_blanks_is_read_in_linear_time() -> None:
+    """Of a square of its length, an answer of blanks alone would hold up everybody's for minutes."""
+
+    def seconds(blanks: int) -> float:
+        start = time.process_time()
+        assert "".join(map(str, TaggedReader({"f"}, one=False).push(f"a{' ' * blanks}b"))) != ""
+        return time.process_time() - start
+
+    # Taken in turn, so that a neighbour's work on this machine meets both.
+    times = [(seconds(5_000), seconds(10_000)) for _ in range(3)]
+    once, twice = map(min, zip(*times, strict=True))
+    assert twice / once < 3
 
 
 def test_a_forced_call_is_the_whole_answer() -> None:
