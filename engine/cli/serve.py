@@ -28,13 +28,15 @@ CPU_STEP_TOKENS = 64
 def serve(
     model: Model,
     host: Annotated[
-        str, typer.Option(help="Where to listen; others than this machine need a key.")
+        str, typer.Option(help="The address to listen on; any but this machine's own needs a key.")
     ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="0 takes a free one.")] = 8000,
+    port: Annotated[int, typer.Option(help="0 takes any that is free.")] = 8000,
     api_key: Annotated[
         str | None,
         typer.Option(
-            envvar="LOCKSTEP_API_KEY", help="What every request must bring.", show_default=False
+            envvar="LOCKSTEP_API_KEY",
+            help="The key that every request must bring.",
+            show_default=False,
         ),
     ] = None,
     no_auth: Annotated[
@@ -44,14 +46,17 @@ def serve(
         str | None, typer.Option(help="The model's name in the API.", show_default="MODEL")
     ] = None,
     max_queue: Annotated[
-        int, typer.Option(help="Answers that may wait beside those that run.")
+        int, typer.Option(help="Answers that may wait besides those that run.")
     ] = 128,
-    max_body: Annotated[int, typer.Option(help="Bytes of a request at most.")] = 2**20,
+    max_body: Annotated[int, typer.Option(help="The most bytes of a request's body.")] = 2**20,
     request_timeout: Annotated[
         float, typer.Option(help="Seconds that a request may take.")
     ] = 600.0,
     shutdown_timeout: Annotated[
-        float, typer.Option(help="Seconds that running requests get at the end.")
+        float,
+        typer.Option(
+            help="Seconds that running requests are given when the server is told to stop."
+        ),
     ] = 30.0,
     cors_origin: Annotated[
         list[str] | None, typer.Option(help="A site whose scripts may ask; may be repeated.")
@@ -68,7 +73,7 @@ def serve(
         int | None,
         typer.Option(
             min=1,
-            help="Tokens of a forward pass: with fewer, answers go on sooner while a prompt is read.",
+            help="The most tokens of a forward pass: with fewer, answers wait less while a prompt is read.",
             show_default=f"{CPU_STEP_TOKENS}; on a GPU 512",
         ),
     ] = None,
@@ -80,7 +85,7 @@ def serve(
     compiled: Compiled = False,
     quantization: Quantization = None,
 ) -> None:
-    """Serve a model by the OpenAI API, until it is told to stop."""
+    """Serve a model over the OpenAI API, until told to stop."""
     try:
         from engine.server import Settings
         from engine.server import serve as listen

@@ -13,7 +13,7 @@ class Settings:
     """Raises RequestError for what makes no sense.
 
     `served_name` is the model's name in the API, by default that of its folder or file. With `api_key`
-    every request but for health and documentation must bring it. `max_queue` answers may wait beside
+    every request must bring it, but for those of `security.OPEN`. `max_queue` answers may wait beside
     those that run. `max_body` bounds a request in bytes, `request_timeout` its life in seconds, from its
     first byte to the answer's last; `shutdown_timeout` is what running requests are left when the server
     is told to stop. `cors_origins` are the sites whose scripts may ask; none may by default. With
