@@ -160,7 +160,7 @@ SERVER: tuple[Mutant, ...] = (
         "faults-are-told",
         "tells the client what went wrong inside, with whatever that quotes",
         "attendance.py",
-        'return ApiError(500, "the server failed on this request; others are not concerned")',
+        'return ApiError(500, "the server failed on this request; other requests are not affected")',
         "return ApiError(500, str(fault))",
         "test_errors.py::test_nobody_is_told_where_the_models_files_are",
         "CWE-209",

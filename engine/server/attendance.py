@@ -159,7 +159,7 @@ def internal(fault: Exception, settings: Settings) -> ApiError:
     where = "".join(traceback.format_tb(fault.__traceback__, limit=-_FRAMES))
     said = f": {fault}" if settings.log_prompts else ""  # a message may quote what was asked
     log.error("a request failed with %s%s\n%s", type(fault).__name__, said, where)
-    return ApiError(500, "the server failed on this request; others are not concerned")
+    return ApiError(500, "the server failed on this request; other requests are not affected")
 
 
 async def _whole(scope: Scope, receive: Receive, limit: int) -> bytes:
