@@ -70,7 +70,8 @@ def build_app(engine: Engine, settings: Settings) -> FastAPI:
             CORSMiddleware,
             allow_origins=settings.cors_origins,
             allow_methods=["GET", "POST"],
-            allow_headers=["Authorization", "Content-Type"],
+            allow_headers=["*"],  # OpenAI's client adds half a dozen of its own
+            expose_headers=["Retry-After"],
         )
     return app
 

@@ -19,6 +19,7 @@ class TextPart(Strict):
     text: str
     annotations: list[Any] = Field([])  # of an answer that is sent back
     logprobs: list[Any] = Field([])
+    parsed: Any = None  # by OpenAI's client, from the text
 
 
 Content = Annotated[
@@ -31,12 +32,14 @@ class Call(Strict):
 
     name: Name
     arguments: str
+    parsed_arguments: Any = Field(None, exclude=True)  # by OpenAI's client, from the arguments
 
 
 class ToolCall(Strict):
     id: str = ""
     type: Literal["function"] = "function"
     function: Call
+    index: int = Field(0, exclude=True)  # of a call that was streamed
 
 
 class Message(Strict):
@@ -47,6 +50,7 @@ class Message(Strict):
     tool_call_id: str | None = None
     reasoning_content: str | None = None
     annotations: list[Any] = Field(default=[])  # of an answer that is sent back
+    parsed: Any = None
 
     @model_validator(mode="after")
     def _check(self) -> Message:

@@ -133,9 +133,17 @@ def test_pages_of_others_are_not_let_in(server: Client, engine: Engine) -> None:
     allowed = "access-control-allow-origin"
     assert allowed not in server.ask("/v1/models", headers=origin).headers
     with serving(engine, cors_origins=("http://elsewhere.test",)) as client:
-        assert client.ask("/v1/models", headers=origin).headers[allowed] == origin["Origin"]
+        let_in = client.ask("/v1/models", headers=origin).headers
+        assert let_in[allowed] == origin["Origin"]
+        assert let_in["access-control-expose-headers"] == "Retry-After"
         other = {"Origin": "http://other.test"}
         assert allowed not in client.ask("/v1/models", headers=other).headers
+        # OpenAI's client for browsers has headers of its own, and a browser asks for each of them.
+        before = {"Access-Control-Request-Method": "POST"}
+        named = {"Access-Control-Request-Headers": "authorization,content-type,x-stainless-lang"}
+        asked = client.ask(CHAT, method="OPTIONS", headers={**origin, **before, **named})
+        assert asked.status == 200
+        assert "x-stainless-lang" in asked.headers["access-control-allow-headers"]
 
 
 def test_a_mistake_in_the_body_is_not_repeated_at_length(server: Client) -> None:

@@ -197,6 +197,18 @@ def test_an_answer_may_be_sent_back_as_it_came() -> None:
     assert Message(**came).for_template() == {"role": "assistant", "content": "Hi"}
 
 
+def test_an_answer_may_be_sent_back_as_openais_client_parsed_it() -> None:
+    """Its helpers add what they made of a text, and leave it there when the message goes back."""
+    part = {"type": "output_text", "text": "[5]", "parsed": [5]}
+    came = Message(role="assistant", content=[part], parsed=[5])
+    assert came.for_template() == {"role": "assistant", "content": "[5]"}
+    function = {"name": "f", "arguments": '{"a": 1}', "parsed_arguments": {"a": 2}}
+    call = {"id": "1", "type": "function", "function": function, "index": 3}
+    shown = Message(role="assistant", content="", tool_calls=[call]).for_template()
+    called = {"name": "f", "arguments": {"a": 1}}
+    assert shown["tool_calls"] == [{"id": "1", "type": "function", "function": called}]
+
+
 # -- calls of tools --------------------------------------------------------------------------------
 
 
