@@ -113,7 +113,7 @@ def test_who_leaves_frees_its_blocks_within_two_steps(
             leave(server, held, when, path, prompt)
             assert server.metric("requests_running") + server.metric("requests_waiting") <= 1
             held.let(PASSES_AFTER)
-            wait_until(lambda: server.at_rest, "nobody is served", 30)
+            wait_until(lambda: server.at_rest, "nobody is served")
             assert server.metric("cache_blocks_free") == free
 
 
