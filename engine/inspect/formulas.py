@@ -40,9 +40,20 @@ def formulas(spec: ModelSpec) -> dict[str, Said]:
             "the part of keys with a position, of all heads",
         ),
     }
+    seen = _seen(spec)
     for layer in spec.layers:
-        found |= {**_of_layer(layer), **found}
+        found |= {**_of_layer(layer, seen), **found}
     return found
+
+
+def _seen(spec: ModelSpec) -> str:
+    """Which keys a token can see, in a sentence about all layers."""
+    windows = {layer.attn.window for layer in spec.layers}
+    bounded = " or ".join(f"{window}" for window in sorted(windows - {None}, key=str))
+    if not bounded:
+        return "the past"
+    last = f"the last {bounded} tokens"
+    return f"the past, or of {last} in layers with a window" if None in windows else last
 
 
 def _embed(spec: ModelSpec) -> Said:
@@ -74,23 +85,22 @@ def _norm(norm: Norm | Scale | None) -> str:
             return "x"
 
 
-def _of_layer(layer: LayerSpec) -> dict[str, Said]:
+def _of_layer(layer: LayerSpec, seen: str) -> dict[str, Said]:
     return {
         "pre_attn_norm": ("norm", _norm(layer.pre_attn_norm), "before attention"),
         "post_attn_norm": ("norm", _norm(layer.post_attn_norm), "behind attention"),
         "pre_mlp_norm": ("norm", _norm(layer.pre_mlp_norm), "before the feed-forward"),
         "post_mlp_norm": ("norm", _norm(layer.post_mlp_norm), "behind the feed-forward"),
-        **_attention(layer),
+        **_attention(layer, seen),
         **(_dense(layer.mlp, "mlp.") if isinstance(layer.mlp, DenseMLP) else _experts(layer.mlp)),
     }
 
 
-def _attention(layer: LayerSpec) -> dict[str, Said]:
+def _attention(layer: LayerSpec, seen: str) -> dict[str, Said]:
     attn = layer.attn
     score = f"q · kᵀ · {attn.scale:.6g}"
     if attn.softcap:
         score = f"{attn.softcap:g} · tanh({score} / {attn.softcap:g})"
-    seen = "the past" if attn.window is None else f"the last {attn.window} tokens"
     sink = " over keys and the head's sink" if attn.sinks else ""
     turned = "(a, b) → (a·cos − b·sin, b·cos + a·sin)"
     said = {

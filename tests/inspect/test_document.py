@@ -19,6 +19,7 @@ from engine.command import json_text
 from engine.errors import RequestError
 from engine.inspect import inspected
 from engine.inspect.attention import HeadMaps, block_size
+from engine.inspect.formulas import formulas
 from engine.inspect.operations import place
 from engine.inspect.twin import twin
 from tests.cli.command_line import Call
@@ -270,6 +271,11 @@ def test_every_operation_of_every_block_has_a_formula(
         passes = found["operations"]["passes"].values()
         paths = {row["path"] for seen in passes for kind in seen["kinds"] for row in kind}
         assert paths <= found["operations"]["formulas"].keys()
+
+
+def test_a_window_of_some_layers_is_said_to_be_theirs(windowed: Engine) -> None:
+    _, _, words = formulas(windowed.spec)["attn.scores"]
+    assert words.endswith("−∞ outside of the past, or of the last 8 tokens in layers with a window")
 
 
 # -- beside others ---------------------------------------------------------------------------------
