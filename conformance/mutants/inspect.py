@@ -167,8 +167,8 @@ INSPECT: tuple[Mutant, ...] = (
         "special-after-all",
         "shows special tokens where the prompt has plain text",
         "inspect/words.py",
-        "return every_token if parse_special else _not_special",
-        "return every_token",
+        "steps(tokenizer, text, allowed_tokens(parse_special))",
+        "steps(tokenizer, text, allowed_tokens(True))",
         f"{_WORDS}::test_tokens_know_their_word_their_place_and_whether_they_are_special",
     ),
     _inspect(

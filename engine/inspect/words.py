@@ -11,9 +11,9 @@ from typing import Any
 
 from engine.generate.answer import Piece
 from engine.tokenizer import Tokenizer
-from engine.tokenizer.added import AddedToken, Allows, every_token
+from engine.tokenizer.added import allowed_tokens
 from engine.tokenizer.models.bpe import Merging
-from engine.tokenizer.steps import Added, Rule, Word, steps
+from engine.tokenizer.steps import Added, Word, steps
 from engine.tokenizer.stream import TokenStream
 
 
@@ -26,7 +26,7 @@ def prompt_words(
     """
     encoding = tokenizer.encode_with_offsets(text, parse_special=parse_special)
     encoding = encoding[len(encoding) - len(ids) :]  # a BOS that was there already is not added
-    words = [_word(each) for each in steps(tokenizer, text, _rule(parse_special))]
+    words = [_word(each) for each in steps(tokenizer, text, allowed_tokens(parse_special))]
     owners = [number for number, word in enumerate(words) for _ in word["ids"]]
     own = iter(owners)
     return {
@@ -46,14 +46,6 @@ def prompt_words(
         "words": words,
         "special": sorted(tokenizer.special_ids.intersection(ids)),
     }
-
-
-def _rule(parse_special: bool) -> Allows:
-    return every_token if parse_special else _not_special
-
-
-def _not_special(token: AddedToken, start: int, end: int) -> bool:
-    return not token.special
 
 
 def _normalised(tokenizer: Tokenizer, text: str) -> str | None:
@@ -78,13 +70,9 @@ def _word(each: Word | Added) -> dict[str, Any]:
         "ids": [part.id for part in each.parts],
         "how": "merged" if each.merging else "scored" if each.scores is not None else "looked up",
         "scores": each.scores,
-        "rule": _cut(each.rule),
+        "rule": None if each.rule is None else asdict(each.rule),
         "pieces": [_piece(piece) for piece in each.merging],
     }
-
-
-def _cut(rule: Rule | None) -> dict[str, Any] | None:
-    return None if rule is None else asdict(rule)
 
 
 def _piece(piece: Merging) -> dict[str, Any]:

@@ -54,6 +54,16 @@ def every_token(token: AddedToken, start: int, end: int) -> bool:
     return True
 
 
+def allowed_tokens(parse_special: bool) -> Allows:
+    """Which tokens count in a text: every one, or those alone that are not special."""
+    return every_token if parse_special else _not_special
+
+
+def _not_special(token: AddedToken, start: int, end: int) -> bool:
+    del start, end
+    return not token.special
+
+
 class AddedTokens:
     """The tokens of one kind; `spell` is how their content appears in the text searched."""
 

@@ -12,7 +12,7 @@ import regex
 
 from engine.errors import RequestError
 from engine.files import garbage_left_alone
-from engine.tokenizer.added import AddedToken, AddedTokens, Allows, every_token
+from engine.tokenizer.added import AddedTokens, Allows, allowed_tokens, every_token
 from engine.tokenizer.aligned import Aligned
 from engine.tokenizer.chat.template import ChatTemplate
 from engine.tokenizer.decode.ids import IdDecoder
@@ -129,7 +129,7 @@ class Tokenizer:
         false; `encode_prompt` is for texts that are not to be trusted with that.
         """
         texts = [text] if pair is None else [text, pair]
-        ids = [self._ids_of(each, _rule(parse_special)) for each in texts]
+        ids = [self._ids_of(each, allowed_tokens(parse_special)) for each in texts]
         return self.post_processor(*ids, add_special_tokens=add_special_tokens)
 
     def encode_prompt(self, text: str, parse_special: bool = False) -> list[int]:
@@ -154,7 +154,7 @@ class Tokenizer:
     ) -> Encoding:
         """Return the same ids with their tokens and the characters of their text they cover."""
         texts = [text] if pair is None else [text, pair]
-        encodings = [self._encoding_of(each, _rule(parse_special)) for each in texts]
+        encodings = [self._encoding_of(each, allowed_tokens(parse_special)) for each in texts]
         if truncation is not None:
             added = self.post_processor.added(len(texts)) if add_special_tokens else 0
             encodings = truncation(encodings, added)
@@ -330,15 +330,6 @@ class Tokenizer:
             raise RequestError(f"{token_id!r:.60} is no token id: ids are integers from 0 up")
         token = self._spellings.get(token_id)
         return None if skip_special_tokens and token in self._hidden else token
-
-
-def _rule(parse_special: bool) -> Allows:
-    return every_token if parse_special else _not_special
-
-
-def _not_special(token: AddedToken, start: int, end: int) -> bool:
-    del start, end
-    return not token.special
 
 
 def _in_original(allows: Allows, piece: Aligned) -> Allows:
