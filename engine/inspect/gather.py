@@ -23,6 +23,7 @@ from engine.errors import RequestError
 from engine.generate.engine import Engine
 from engine.generate.params import SamplingParams
 from engine.generate.processors import History
+from engine.generate.prompts import Prompt
 from engine.generate.request import Request
 from engine.inspect import caches
 from engine.inspect.attention import HeadMaps, block_size
@@ -39,7 +40,7 @@ FORMAT = 1  # of the document
 
 def inspected(
     engine: Engine,
-    prompt: str | list[int],
+    prompt: Prompt,
     params: SamplingParams | None = None,
     *,
     parse_special: bool = False,
@@ -148,14 +149,23 @@ class Followed:
         }
 
 
+def _held(engine: Engine) -> dict[str, Tensor]:
+    """Parameters, and buffers: quantised weights are some of those."""
+    return {**dict(engine.decoder.named_parameters()), **dict(engine.decoder.named_buffers())}
+
+
+def _parameters(engine: Engine) -> dict[str, dict[str, int]]:
+    """By stage, how many there are and in how many bytes."""
+    parts: dict[str, dict[str, int]] = defaultdict(lambda: {"numbers": 0, "bytes": 0})
+    for name, tensor in _held(engine).items():
+        part = parts[stage_of(name)]
+        part["numbers"] += tensor.numel()
+        part["bytes"] += tensor.nbytes
+    return dict(parts)
+
+
 def _model(engine: Engine) -> dict[str, Any]:
     spec = engine.spec
-    held = {**dict(engine.decoder.named_parameters()), **dict(engine.decoder.named_buffers())}
-    parts: dict[str, list[int]] = defaultdict(lambda: [0, 0])
-    for name, tensor in held.items():
-        part = parts[stage_of(name)]
-        part[0] += tensor.numel()
-        part[1] += tensor.nbytes
     attn = [layer.attn for layer in spec.layers]
     return {
         "name": engine.checkpoint.path.stem,
@@ -167,13 +177,13 @@ def _model(engine: Engine) -> dict[str, Any]:
         "context": spec.context,
         "heads": [a.n_heads for a in attn],
         "kept_heads": [max(heads for heads, _ in a.cached.values()) for a in attn],
-        "tied": "logits.weight" not in held,
-        "parameters": {part: {"numbers": n, "bytes": size} for part, (n, size) in parts.items()},
+        "tied": "logits.weight" not in _held(engine),
+        "parameters": _parameters(engine),
     }
 
 
 def _prompt(
-    engine: Engine, prompt: str | list[int], request: Request, parse_special: bool
+    engine: Engine, prompt: Prompt, request: Request, parse_special: bool
 ) -> dict[str, Any]:
     """Of ids alone nobody knows how they came about."""
     if isinstance(prompt, str):
@@ -236,7 +246,7 @@ def _cache(engine: Engine, followed: Followed, answer: int) -> dict[str, Any]:
 
 def _time(
     engine: Engine,
-    prompt: str | list[int],
+    prompt: Prompt,
     request: Request,
     followed: Followed,
     most: dict[str, int],
@@ -253,7 +263,7 @@ def _time(
         stage = stage_of(path)
         if stage not in ("plan", "residual sums"):  # which the others lie within
             tensors[stage] = max(tensors.get(stage, 0), most.get(path, 0))
-    weights = {name: part["bytes"] for name, part in _model(engine)["parameters"].items()}
+    weights = {name: part["bytes"] for name, part in _parameters(engine).items()}
     return measured.document(tensors, weights, len(decoder.layers))
 
 

@@ -37,6 +37,16 @@ class Operation:
     reads: list[str]
 
 
+@dataclass
+class _Open:
+    """A module's call that has begun: rows and bytes alive by then, and the most bytes since."""
+
+    path: str
+    first: int
+    before: int
+    most: int
+
+
 class Operations(TorchDispatchMode):
     """Records operations, and per module the most bytes of new tensors that were alive at once in it.
 
@@ -50,9 +60,7 @@ class Operations(TorchDispatchMode):
         self._names = {tensor.untyped_storage()._cdata: name for name, tensor in parameters.items()}
         self._alive: dict[int, int] = {}  # bytes by storage
         self._now = 0
-        self._open: list[
-            tuple[str, int, list[int]]
-        ] = []  # path, first row, bytes before and at most
+        self._open: list[_Open] = []
 
     # -- what torch does ---------------------------------------------------------------------------
 
@@ -68,8 +76,8 @@ class Operations(TorchDispatchMode):
             if kind == "new":
                 self._count(made, key)
             self._record(func, kind, made, given)
-        for _, _, seen in self._open:
-            seen[1] = max(seen[1], self._now)
+        for call in self._open:
+            call.most = max(call.most, self._now)
         return result
 
     def _count(self, made: Tensor, key: int) -> None:
@@ -87,7 +95,7 @@ class Operations(TorchDispatchMode):
         reads = [self._names.get(_storage(tensor)) for tensor in given]
         self.rows.append(
             Operation(
-                self._open[-1][0] if self._open else "",
+                self._open[-1].path if self._open else "",
                 func._schema.name.split("::")[-1],
                 kind,
                 list(made.shape),
@@ -101,17 +109,17 @@ class Operations(TorchDispatchMode):
     # -- where it does so --------------------------------------------------------------------------
 
     def begin(self, path: str, module: nn.Module) -> None:
-        self._open.append((path, len(self.rows), [self._now, self._now]))
+        self._open.append(_Open(path, len(self.rows), self._now, self._now))
 
     def end(self, path: str, module: nn.Module) -> None:
-        _, _, (before, most) = self._open.pop()
-        self.most[path] = max(self.most.get(path, 0), most - before)
+        call = self._open.pop()
+        self.most[path] = max(self.most.get(path, 0), call.most - call.before)
         if type(module) is Probe:
             self._claim(path)
 
     def _claim(self, path: str) -> None:
         """What its parent has computed for no other probe was for this one; what it kept, for none."""
-        parent, first, _ = self._open[-1] if self._open else ("", 0, [])
+        parent, first = (self._open[-1].path, self._open[-1].first) if self._open else ("", 0)
         kept = [n for n, row in enumerate(self.rows) if row.kind == "in place" and n >= first]
         for row in self.rows[max([first, *(n + 1 for n in kept)]) :]:
             if row.path == parent:

@@ -10,6 +10,7 @@ from typing import Any
 
 from engine.generate.engine import Engine
 from engine.generate.params import SamplingParams
+from engine.generate.prompts import Prompt
 from engine.inspect.gather import inspected
 
 PARTS = (
@@ -41,7 +42,7 @@ def page(document: dict[str, Any]) -> str:
 
 def inspect_page(
     engine: Engine,
-    prompt: str | list[int],
+    prompt: Prompt,
     params: SamplingParams | None = None,
     *,
     parse_special: bool = False,

@@ -20,6 +20,7 @@ from engine.cache import Cache
 from engine.decoder import Decoder
 from engine.generate.engine import Engine
 from engine.generate.processors import History
+from engine.generate.prompts import Prompt
 from engine.generate.request import Request
 from engine.generate.sample import Sampler
 from engine.inspect.numbers import short
@@ -125,7 +126,7 @@ class Clock:
 def timed(
     engine: Engine,
     decoder: Decoder,
-    prompt: str | list[int],
+    prompt: Prompt,
     request: Request,
     answer: int,
     parse_special: bool = False,
