@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import chain
 from typing import Any
 
@@ -57,16 +57,18 @@ def inspected(
         followed.run()
     passes, most = _operations(engine, followed)
     words = _prompt(engine, prompt, request, parse_special)
+    model = _model(engine)
+    spec = replace(engine.spec, tied_head=model["tied"])
     answer = [row["id"] for row in followed.streamed.rows]
     return {
         "format": FORMAT,
-        "model": _model(engine),
+        "model": model,
         "params": {
             name: value for name, value in asdict(params).items() if value not in (None, (), {})
         },
         "prompt": words,
         "answer": followed.streamed.rows,
-        "operations": {"passes": passes, "formulas": formulas(engine.spec), "calls": CALLS},
+        "operations": {"passes": passes, "formulas": formulas(spec), "calls": CALLS},
         "attention": followed.attention(),
         "cache": _cache(engine, followed, len(answer)),
         "choices": followed.choices,
@@ -149,15 +151,10 @@ class Followed:
         }
 
 
-def _held(engine: Engine) -> dict[str, Tensor]:
-    """Parameters, and buffers: quantised weights are some of those."""
-    return {**dict(engine.decoder.named_parameters()), **dict(engine.decoder.named_buffers())}
-
-
 def _parameters(engine: Engine) -> dict[str, dict[str, int]]:
-    """By stage, how many there are and in how many bytes."""
+    """By stage, how many there are and in how many bytes; quantised weights are buffers."""
     parts: dict[str, dict[str, int]] = defaultdict(lambda: {"numbers": 0, "bytes": 0})
-    for name, tensor in _held(engine).items():
+    for name, tensor in chain(engine.decoder.named_parameters(), engine.decoder.named_buffers()):
         part = parts[stage_of(name)]
         part["numbers"] += tensor.numel()
         part["bytes"] += tensor.nbytes
@@ -165,7 +162,7 @@ def _parameters(engine: Engine) -> dict[str, dict[str, int]]:
 
 
 def _model(engine: Engine) -> dict[str, Any]:
-    spec = engine.spec
+    spec, parameters = engine.spec, _parameters(engine)
     attn = [layer.attn for layer in spec.layers]
     return {
         "name": engine.checkpoint.path.stem,
@@ -177,8 +174,8 @@ def _model(engine: Engine) -> dict[str, Any]:
         "context": spec.context,
         "heads": [a.n_heads for a in attn],
         "kept_heads": [max(heads for heads, _ in a.cached.values()) for a in attn],
-        "tied": "logits.weight" not in _held(engine),
-        "parameters": _parameters(engine),
+        "tied": "LM head" not in parameters,  # whatever the config says
+        "parameters": parameters,
     }
 
 

@@ -264,6 +264,15 @@ def test_parameters_are_counted_once(engine: Engine, document: dict[str, Any]) -
     assert parts["feed-forward"]["numbers"] == 2 * sum(p.numel() for p in layer.parameters())
 
 
+@pytest.mark.parametrize("quantization", [None, "int8"])
+def test_a_head_with_a_table_of_its_own_is_not_called_tied(quantization: str | None) -> None:
+    loaded = Engine.load(REPOSITORY_GOLDENS / "llama-gqa", quantization=quantization)
+    found = inspected(loaded, IDS, SamplingParams(max_tokens=1))
+    assert not found["model"]["tied"]
+    assert found["model"]["parameters"]["LM head"]["bytes"] > 0
+    assert "a table of its own" in found["operations"]["formulas"]["logits"][2]
+
+
 def test_every_operation_of_every_block_has_a_formula(
     document: dict[str, Any], windowed: Engine
 ) -> None:
