@@ -90,6 +90,8 @@ class ChatRequest(Generating):
             raise wrong("max_tokens", "and max_completion_tokens are one: give one of them")
         if self.forced and not self.called_for:
             raise wrong("tool_choice", "asks for a tool that is not among tools")
+        if self.stream and self.prompt_logprobs is not None:
+            raise wrong("prompt_logprobs", "cannot be streamed here: they stand beside the choices")
         if taken := self.chat_template_kwargs.keys() & _TAKEN:
             raise wrong("chat_template_kwargs", f"cannot have {min(taken)}")
         return self
