@@ -11,9 +11,12 @@ import uvicorn
 from engine.errors import RequestError
 from engine.generate import Engine
 from engine.server.app import build_app
+from engine.server.connection import Connection
 from engine.server.desk import Desk
 from engine.server.security import LocalOnly
 from engine.server.settings import Settings
+
+_LAST_WORDS = 3  # seconds that clients have to read the ends of their answers when all are made
 
 
 def serve(engine: Engine, settings: Settings, host: str = "127.0.0.1", port: int = 8000) -> None:
@@ -27,12 +30,13 @@ def serve(engine: Engine, settings: Settings, host: str = "127.0.0.1", port: int
     local = settings.api_key is None and not settings.no_auth
     config = uvicorn.Config(
         LocalOnly(app) if local else app,
-        http="h11",
+        http=Connection,
         ws="none",
         lifespan="off",
         log_config=None,
         access_log=False,
         server_header=False,
+        timeout_graceful_shutdown=_LAST_WORDS,
     )
     _Server(config, app.state.desk, host).run([listener])
 
