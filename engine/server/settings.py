@@ -40,6 +40,11 @@ class Settings:
             raise RequestError(f"request_timeout must be above 0, got {self.request_timeout}")
         if self.api_key is not None and not self.api_key.strip():
             raise RequestError("the API key must not be empty")
+        if self.api_key is not None and not _can_be_sent(self.api_key):
+            raise RequestError(
+                "the API key must neither begin nor end with a blank, nor have line breaks or other "
+                "control characters: no request could bring it"
+            )
 
     def check_exposed(self, host: str) -> None:
         """Refuses to listen to other machines without a key, unless that is asked for."""
@@ -48,3 +53,8 @@ class Settings:
                 f"whoever reaches {host} could use the model: give an API key (--api-key or "
                 "LOCKSTEP_API_KEY), or waive it with --no-auth"
             )
+
+
+def _can_be_sent(key: str) -> bool:
+    """Whether a header can hold it: blanks around a value are not part of it (RFC 9110, section 5.5)."""
+    return key == key.strip() and key.isprintable()

@@ -213,6 +213,8 @@ def test_an_engine_without_a_shared_cache_is_refused(plain: Engine) -> None:
         {"request_timeout": 0},
         {"shutdown_timeout": -1},
         {"api_key": " "},
+        {"api_key": "from a file\n"},
+        {"api_key": "two\nlines"},
     ],
     ids=str,
 )
