@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from typing import Annotated
 
 import typer
@@ -123,4 +124,5 @@ def serve(
         quantization=quantization,
     )
     engine.step_tokens = step_tokens or (CPU_STEP_TOKENS if device == "cpu" else engine.step_tokens)
-    listen(engine, settings, host, port)
+    if listen(engine, settings, host, port):
+        os._exit(0)  # an inspection takes minutes, and its client is gone

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import aclosing, asynccontextmanager, contextmanager
 from typing import Any, TypeVar
 
@@ -49,6 +49,7 @@ class Desk:
             kind: ThreadPoolExecutor(2, thread_name_prefix=f"lockstep-{kind}")
             for kind in ("texts", "grammars", "inspections")
         }
+        self._made: set[Future[Any]] = set()
 
     @property
     def tokenizer(self) -> Tokenizer | None:
@@ -127,7 +128,15 @@ class Desk:
 
     async def prepared(self, make: Callable[[], T], kind: str = "texts") -> T:
         """What `make` gives, made beside the event loop."""
-        return await asyncio.get_running_loop().run_in_executor(self._pools[kind], make)
+        future = self._pools[kind].submit(make)
+        self._made.add(future)
+        future.add_done_callback(self._made.discard)
+        return await asyncio.wrap_future(future)
+
+    @property
+    def at_work(self) -> bool:
+        """Whether something is made that nobody may wait for any more: a thread cannot be stopped."""
+        return any(future.running() for future in tuple(self._made))
 
     async def placed(self, make: Callable[[], T], kind: str) -> T:
         """The same, in a place of the queue."""

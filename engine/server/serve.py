@@ -19,10 +19,12 @@ from engine.server.settings import Settings
 _LAST_WORDS = 3  # seconds that clients have to read the ends of their answers when all are made
 
 
-def serve(engine: Engine, settings: Settings, host: str = "127.0.0.1", port: int = 8000) -> None:
+def serve(engine: Engine, settings: Settings, host: str = "127.0.0.1", port: int = 8000) -> bool:
     """Answers until SIGTERM or SIGINT, and then lets running requests finish; port 0 is any free one.
 
-    RequestError where the address cannot be had, or is reached from elsewhere without a key.
+    Whether threads are still at work then, for requests that were told of the end: an interpreter
+    waits for them before it ends. RequestError where the address cannot be had, or is reached from
+    elsewhere without a key.
     """
     settings.check_exposed(host)
     app = build_app(engine, settings)
@@ -38,7 +40,9 @@ def serve(engine: Engine, settings: Settings, host: str = "127.0.0.1", port: int
         server_header=False,
         timeout_graceful_shutdown=_LAST_WORDS,
     )
-    _Server(config, app.state.desk, host).run([listener])
+    desk: Desk = app.state.desk
+    _Server(config, desk, host).run([listener])
+    return desk.at_work
 
 
 def _listen(host: str, port: int) -> socket.socket:

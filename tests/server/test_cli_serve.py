@@ -74,6 +74,17 @@ def test_what_makes_no_sense_is_refused_before_a_model_is_read(
     assert is_one_sentence(err) and word in err
 
 
+@pytest.mark.parametrize("at_work", [False, True])
+def test_the_end_does_not_wait_for_threads(
+    call: Call, started: dict[str, Any], monkeypatch: pytest.MonkeyPatch, at_work: bool
+) -> None:
+    ends: list[int] = []
+    monkeypatch.setattr("engine.server.serve", lambda *_: at_work)
+    monkeypatch.setattr("os._exit", ends.append)
+    assert call(TINY)[0] == 0
+    assert ends == [0] * at_work
+
+
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "localhost", "::1"])
 def test_loopback_needs_no_key(call: Call, started: dict[str, Any], host: str) -> None:
     assert call(TINY, "--host", host)[0] == 0

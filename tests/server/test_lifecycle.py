@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
 from threading import Event
 from typing import Any
 
@@ -256,3 +257,20 @@ def test_requests_are_counted_by_endpoint_and_status(engine: Engine) -> None:
         ("/v1/models/{model:path}", "404"): 1,
         ("other", "404"): 3,
     }
+
+
+def test_what_cannot_be_stopped_is_known(folder: Path) -> None:
+    """Whoever asked is told in time; the thread goes on."""
+    desk = build_app(Engine.load(folder, cache="paged"), Settings()).state.desk
+    free = Event()
+
+    async def in_vain() -> None:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.1):
+                await desk.prepared(lambda: free.wait(PATIENCE), "inspections")
+
+    assert not desk.at_work
+    asyncio.run(in_vain())
+    assert desk.at_work
+    free.set()
+    wait_until(lambda: not desk.at_work, "it is done")
