@@ -15,7 +15,7 @@ import tempfile
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol, Self
 
-from conformance.process import ROOT, Say
+from conformance.process import Say, ended, found_first, last_line
 from engine.errors import LockstepError
 
 #: What a worker can be asked, by name; each takes the question's details as keywords.
@@ -45,7 +45,6 @@ class Worker:
         environment: Mapping[str, str] | None = None,
     ) -> None:
         self.name, self._say = name, say
-        found_first = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the process
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", *module],
@@ -54,11 +53,7 @@ class Worker:
             stderr=self._errors,
             text=True,
             encoding="utf-8",
-            env={
-                **os.environ,
-                "PYTHONPATH": os.pathsep.join(found_first),
-                **(environment or {}),
-            },
+            env={**found_first(), **(environment or {})},
         )
         self._settings: Mapping[str, Any] | None = settings
 
@@ -89,10 +84,8 @@ class Worker:
     def _ended(self) -> LockstepError:
         """What a process that ended unasked said last."""
         status = self._process.wait()
-        self._errors.seek(0)
-        lines = self._errors.read().decode(errors="replace").split("\n")
-        last = next(filter(None, map(str.strip, reversed(lines))), "it said nothing")
-        return LockstepError(f"{self.name} ended with status {status}: {last}")
+        said = last_line(self._errors)
+        return LockstepError(f"{self.name} ended with status {status}: {said}")
 
     def close(self) -> None:
         """Ends the process, which has nothing to finish once nobody asks."""
@@ -102,11 +95,7 @@ class Worker:
             self._process.stdin.close()
         except BrokenPipeError:
             pass  # it has ended
-        try:
-            self._process.wait(_PATIENCE)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        ended(self._process, _PATIENCE)
         self._process.stdout.close()
         self._errors.close()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import Self
 
 from conformance.bench.forms import Form
-from conformance.process import ROOT
+from conformance.process import ended, found_first, last_line
 from engine.errors import LockstepError
 
 NAME = "served"
@@ -38,8 +37,7 @@ class Server:
         if quantization := form.options.get("quantization"):
             options += ["--quantization", str(quantization)]
         command = [sys.executable, "-P", "-m", "engine", "serve", str(model), "--port", "0"]
-        found_first = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(found_first)}
+        environment = found_first()
         if threads is not None:
             environment["OMP_NUM_THREADS"] = str(threads)
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the process
@@ -62,10 +60,7 @@ class Server:
             if ready := _READY.fullmatch(line):
                 return int(ready[1])
         self._process.wait()
-        self._errors.seek(0)
-        lines = self._errors.read().decode(errors="replace").splitlines()
-        last = next(filter(None, map(str.strip, reversed(lines))), "it said nothing")
-        raise LockstepError(f"the server ended before it was ready: {last}")
+        raise LockstepError(f"the server ended before it was ready: {last_line(self._errors)}")
 
     def memory(self) -> int:
         """Resident bytes now; 0 where the system does not say."""
@@ -78,11 +73,7 @@ class Server:
     def close(self) -> None:
         assert self._process.stdout is not None
         self._process.terminate()
-        try:
-            self._process.wait(_PATIENCE)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        ended(self._process, _PATIENCE)
         self._process.stdout.close()
         self._errors.close()
 
