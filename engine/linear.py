@@ -2,7 +2,7 @@
 
 torch's product of few rows of float32 keeps one thread busy on some processors (an AMD EPYC: 10 of 29 GB/s).
 Cut into slices of the outputs, each a product of a batch, it keeps all of them busy, and the slices of
-large maps stay in the cache while the rows go by. Measured: docs/measurements/few_rows.md.
+large maps stay in the cache while the rows go by. Measured: docs/measurements/few_rows.py.
 """
 
 from __future__ import annotations
