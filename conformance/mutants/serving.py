@@ -53,17 +53,28 @@ _SHARING = (
         "loop-blocked",
         "computes a pass in the event loop",
         _PYTHON,
-        "await asyncio.to_thread(self._step, mail)",
-        "self._step(mail)",
+        "loop.create_task(asyncio.to_thread(self._step, mail))",
+        "loop.create_task(asyncio.sleep(0, self._step(mail)))",
         "service/test_coroutines.py::test_the_event_loop_goes_on_while_a_pass_is_computed",
     ),
     _service(
-        "one-queue-for-all-loops",
-        "has coroutines of all event loops wait for one asyncio lock",
+        "one-step-for-all-loops",
+        "has coroutines of all event loops wait for one task",
         _PYTHON,
-        "setdefault(asyncio.get_running_loop(), asyncio.Lock())",
-        "setdefault(type(self), asyncio.Lock())",
-        "service/test_coroutines.py::test_thirty_two_coroutines_at_once",
+        "step = self._steps.get(loop)",
+        "step = next(iter(self._steps.values()), None)",
+        "service/test_coroutines.py::test_event_loops_of_two_threads_at_once",
+    ),
+    _service(
+        "heard-late",
+        "lets others have a step taken before who waited for one looks into the mailbox",
+        _ORCA,
+        "        if step is not None:\n            await asyncio.wait([step])\n            return\n",
+        "        if step is not None:\n"
+        "            while step := self._steps.get(loop):\n"
+        "                await asyncio.wait([step])\n"
+        "            return\n",
+        "service/test_coroutines.py::test_a_token_is_heard_before_the_step_after_the_next",
     ),
     _service(
         "errors-for-all",

@@ -13,7 +13,6 @@ from collections import deque
 from collections.abc import AsyncGenerator, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from threading import Lock
-from weakref import WeakKeyDictionary
 
 from engine.errors import LockstepError
 from engine.generate.answer import Piece
@@ -57,8 +56,8 @@ class Service:
         # Who came, with a mailbox, and who left, without; whoever has the lock lets them in and out.
         self._door: deque[tuple[Request, Mailbox | None]] = deque()
         self._lock = Lock()
-        # Coroutines queue up here, so that each loop has one thread at most that waits for the lock.
-        self._queues: WeakKeyDictionary[AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
+        # The step that coroutines of a loop wait for together, in one thread.
+        self._steps: dict[AbstractEventLoop, asyncio.Task[None]] = {}
 
     def pieces(self, requests: Sequence[Request]) -> Generator[Piece]:
         """The pieces of all of them as they come; raises the first error of one of them."""
@@ -71,15 +70,26 @@ class Service:
 
     async def apieces(self, requests: Sequence[Request]) -> AsyncGenerator[Piece]:
         """As `pieces`; the event loop goes on while a step is taken."""
-        queue = self._queues.setdefault(asyncio.get_running_loop(), asyncio.Lock())
         with self._attended(requests) as mail:
             while mail.awaited:
                 if not mail:
-                    async with queue:
-                        if not mail:  # else the step of another brought it
-                            await asyncio.to_thread(self._step, mail)
+                    await self._stepped(mail)
                 else:
                     yield mail.take()
+
+    async def _stepped(self, mail: Mailbox) -> None:
+        """Waits for the step that is being taken for coroutines of this loop, or has one taken.
+
+        All of them go on when it is done: who has mail does not wait for the steps of those who have none.
+        """
+        loop = asyncio.get_running_loop()
+        step = self._steps.get(loop)
+        if step is not None:
+            await asyncio.wait([step])
+            return
+        step = self._steps[loop] = loop.create_task(asyncio.to_thread(self._step, mail))
+        step.add_done_callback(lambda _: self._steps.pop(loop))
+        await asyncio.shield(step)  # it goes on for the others where we are cancelled
 
     @contextmanager
     def _attended(self, requests: Sequence[Request]) -> Iterator[Mailbox]:

@@ -33,6 +33,48 @@ def test_thirty_two_coroutines_at_once(shared: Engine, alone: list[Said]) -> Non
     assert shared._shared.scheduler.counters.steps < 0.5 * 2 * 32 * 12, "they share passes"
 
 
+def test_event_loops_of_two_threads_at_once(shared: Engine, alone: list[Said]) -> None:
+    """Each waits for its own step, and for no future of the other."""
+    heard: dict[int, list[Said]] = {}
+
+    def ask(i: int) -> None:
+        async def together() -> list[Said]:
+            streams = [collected(shared.astream(*asked)) for asked in ASKED]
+            return [said(pieces) for pieces in await asyncio.gather(*streams)]
+
+        heard[i] = asyncio.run(together())
+
+    threads = [threading.Thread(target=ask, args=(i,)) for i in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert heard == {0: alone, 1: alone}
+
+
+def test_a_token_is_heard_before_the_step_after_the_next(folder: Path) -> None:
+    """Though many others wait for their prompts to be read, each of whom could have a step taken first.
+
+    From its first token on a request has one in every step. The step after the one that brought it may
+    have begun when a coroutine hears of it.
+    """
+    engine = Engine.load(folder, cache="paged", cache_tokens=2048)
+    engine.step_tokens = 32
+    params = SamplingParams(max_tokens=24, ignore_eos=True)
+    late: list[int] = []
+
+    async def ask(i: int) -> None:
+        steps = [engine.counters.steps async for _ in engine.astream([5 + i] * 8, params)]
+        late.extend(step - steps[0] - n for n, step in enumerate(steps))
+
+    async def ask_all() -> None:
+        await asyncio.gather(*map(ask, range(32)))
+
+    asyncio.run(ask_all())
+    assert len(late) == 32 * 24
+    assert {abs(steps) for steps in late} <= {0, 1}
+
+
 @pytest.mark.parametrize("cache", ["ring", "paged"])
 def test_what_is_generated_without_blocking_is_what_is_generated(
     folder: Path, plain: Engine, cache: str
