@@ -1,8 +1,8 @@
 """Maps with weights, x Wᵀ: as torch multiplies, of few rows by all threads, and as sums in a graph.
 
-torch's product of few rows of float32 keeps one thread busy on some processors (an AMD EPYC: 10 of 29 GB/s).
+torch's product of few rows of float32 keeps one thread busy on some processors (seen on an AMD EPYC).
 Cut into slices of the outputs, each a product of a batch, it keeps all of them busy, and the slices of
-large maps stay in the cache while the rows go by. Measured: docs/measurements/few_rows.py.
+large maps stay in the cache while the rows go by. Measured: docs/measurements/few_rows.md.
 """
 
 from __future__ import annotations

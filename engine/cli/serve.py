@@ -20,8 +20,7 @@ from engine.cli.shared import (
 )
 from engine.errors import LockstepError
 
-#: On two cores a pass of 512 tokens takes SmolLM2 more than a second, in which all others wait; one of
-#: these takes about 150 ms.
+#: All others wait while a pass reads a part of someone's prompt: docs/measurements/serving.md.
 CPU_STEP_TOKENS = 64
 
 
