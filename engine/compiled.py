@@ -16,7 +16,7 @@ for no other: `is_compiling` is true in all threads of a process while one of th
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import cast
 
 import torch
@@ -147,6 +147,24 @@ class CompiledDecoder(Decoder):
         self._seen.add(shape)
         self.compiled_steps += 1
         return logits.clone() if self._on_cuda else logits  # the next step is written in its place
+
+
+@torch.inference_mode()
+def warm(
+    decoder: CompiledDecoder, cache: Cache, most: int, progress: Callable[[int], None]
+) -> None:
+    """Compiles the steps of up to `most` short sequences in a cache that stays, and is as before then.
+
+    `progress` is told of how many each one is, before it is compiled.
+    """
+    for rows in (rows for fewer, rows in zip((0, *ROWS), ROWS, strict=False) if fewer < most):
+        progress(rows)
+        parts = [Part(cache.open(1), 1) for _ in range(min(rows, most))]
+        try:
+            decoder(torch.zeros(1, len(parts), dtype=torch.long, device=cache.device), cache, parts)
+        finally:
+            for part in parts:
+                cache.close(part.room)
 
 
 def fitting(capacity: int, batch: int, context: int) -> tuple[int, int]:

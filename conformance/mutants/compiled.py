@@ -76,6 +76,14 @@ COMPILED: tuple[Mutant, ...] = (
         _DYNAMO,
     ),
     _compiled(
+        "warmed-up-alone",
+        "warms up for one sequence, whatever may run at once",
+        "compiled.py",
+        "if fewer < most)",
+        "if fewer < 1)",
+        "test_compiled.py::test_what_was_warmed_up_is_not_compiled_again",
+    ),
+    _compiled(
         "bias-left-out",
         "leaves the biases out where few rows are mapped",
         "compiled.py",

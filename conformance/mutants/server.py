@@ -152,9 +152,17 @@ SERVER: tuple[Mutant, ...] = (
         "let-in-at-the-end",
         "lets requests in while the server stops",
         "attendance.py",
-        'if self.present.draining and scope["path"] not in ALWAYS:',
+        'if self.present.closed is not None and scope["path"] not in ALWAYS:',
         "if False:",
         "test_lifecycle.py::test_while_the_server_stops_nobody_is_let_in",
+    ),
+    _server(
+        "ready-at-once",
+        "takes requests while steps are being compiled, which they then wait for",
+        "serve.py",
+        "self._desk.present.closed = starting",
+        "pass",
+        "test_lifecycle.py::test_until_it_has_warmed_up_a_server_lives_and_is_not_ready",
     ),
     _server(
         "faults-are-told",

@@ -7,12 +7,13 @@ pieces: one path for one prompt and for many.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Generator, Sequence, Set
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence, Set
 from functools import cached_property
 from threading import Lock
 from typing import Any, overload
 
 from engine.cache import Cache
+from engine.compiled import CompiledDecoder, warm
 from engine.errors import RequestError, TooLongError
 from engine.generate import beam
 from engine.generate.answer import AnswerText, Completion, Piece
@@ -201,6 +202,22 @@ class Engine(LoadedModel):
     def counters(self) -> Counters:
         """What was done for all calls so far."""
         return Counters()
+
+    def warm(self, progress: Callable[[int], None] = lambda rows: None) -> None:
+        """Compiles the steps of short sequences, so that no request waits for them; without graphs nothing.
+
+        Those of 1, 2, 4 … sequences, up to what may run at once; `progress` is told each number before.
+        A graph of longer sequences is compiled when one first comes. Meanwhile no step is taken.
+        RequestError unless the cache is paged: graphs are of one size of cache, and others come and go.
+        """
+        if not isinstance(self.decoder, CompiledDecoder):
+            return
+        require(self.cache == "paged", 'only what stays can be warmed up: load with cache="paged"')
+        with _MAKING:
+            service = self._shared
+        with service.paused():
+            most = min(service.scheduler.max_batch, self.pages.pool.available)
+            warm(self.decoder, self.pages, most, progress)
 
     @property
     def scheduler(self) -> Scheduler:

@@ -101,6 +101,15 @@ class Service:
             self._door.extend((request, None) for request in requests)
             self._attend_if_free()
 
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """No step is taken meanwhile."""
+        try:
+            with self._lock:
+                yield
+        finally:
+            self._attend_if_free()
+
     def _step(self, mail: Mailbox) -> None:
         """One step for everybody, unless there is mail by the time that it could be taken."""
         try:

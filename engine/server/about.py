@@ -7,7 +7,6 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.responses import JSONResponse, Response
 
 from engine.server.answer import AtDesk
-from engine.server.attendance import stopping
 
 router = APIRouter()
 
@@ -20,9 +19,9 @@ async def health() -> Response:
 
 @router.get("/ready")
 async def ready(desk: AtDesk) -> Response:
-    """Whether requests are taken: 503 while the server stops."""
-    if desk.present.draining:
-        raise stopping()
+    """Whether requests are taken: 503 while the server starts or stops."""
+    if desk.present.closed is not None:
+        raise desk.present.closed()
     return JSONResponse({"status": "ready"})
 
 

@@ -22,7 +22,7 @@ from engine.server.settings import Settings
 
 log = logging.getLogger("lockstep.server")
 
-#: What is answered even while the server stops.
+#: What is answered even while the server starts or stops.
 ALWAYS = frozenset({"/health", "/ready", "/metrics"})
 
 #: A body that is too long is read to its end all the same, up to so many times the limit: most clients
@@ -105,8 +105,8 @@ class Attending:
         self, attendance: Attendance, scope: Scope, receive: Receive, send: Send
     ) -> None:
         self.guard.check(scope)
-        if self.present.draining and scope["path"] not in ALWAYS:
-            raise stopping()
+        if self.present.closed is not None and scope["path"] not in ALWAYS:
+            raise self.present.closed()
         body = await _whole(scope, receive, self.settings.max_body)
         async with _watched(receive, attendance):
             await self.app(scope, _once(body), _noting(send, attendance))
@@ -121,10 +121,10 @@ class Attending:
 
 
 class Present:
-    """The requests that are being answered; while `draining` no others are let in."""
+    """The requests that are being answered; while `closed`, which says why, no others are let in."""
 
     def __init__(self) -> None:
-        self.draining = False
+        self.closed: Callable[[], ApiError] | None = None
         self._all: set[Attendance] = set()
 
     def __len__(self) -> int:
@@ -140,7 +140,7 @@ class Present:
 
     async def drain(self, timeout: float, hurried: Callable[[], bool]) -> None:
         """Lets those that are there finish, unless it is `hurried`; who is not done by then is told so."""
-        self.draining = True
+        self.closed = stopping
         end = time.perf_counter() + timeout
         while self._all and time.perf_counter() < end and not hurried():
             await asyncio.sleep(0.02)
@@ -148,6 +148,13 @@ class Present:
             attendance.stop(stopping())
         while self._all:  # until they have been told
             await asyncio.sleep(0.02)
+
+
+def starting() -> ApiError:
+    message = (
+        "the server is starting: steps are being compiled, which can take minutes; ask again later"
+    )
+    return ApiError(503, message, headers={"Retry-After": "5"})
 
 
 def stopping() -> ApiError:

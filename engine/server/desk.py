@@ -47,7 +47,7 @@ class Desk:
         # grammar can take seconds to read, and holds up others of its kind alone.
         self._pools = {
             kind: ThreadPoolExecutor(2, thread_name_prefix=f"lockstep-{kind}")
-            for kind in ("texts", "grammars", "inspections")
+            for kind in ("texts", "grammars", "inspections", "graphs")
         }
         self._made: set[Future[Any]] = set()
 
@@ -125,6 +125,10 @@ class Desk:
             )
             yield Served(self, requests, since)
             self._log(requests)
+
+    async def warmed(self) -> None:
+        """Has the engine compile the steps that requests would wait for."""
+        await self.prepared(lambda: self.engine.warm(_log_compiling), "graphs")
 
     async def prepared(self, make: Callable[[], T], kind: str = "texts") -> T:
         """What `make` gives, made beside the event loop."""
@@ -214,3 +218,7 @@ class Served:
     def done(self) -> list[Completion]:
         """The answers, of which all are."""
         return [done for request in self.requests for done in completions(request)]
+
+
+def _log_compiling(rows: int) -> None:
+    log.info("compiling a step of up to %d sequences", rows)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import sys
 from types import FrameType
 
 import uvicorn
+from fastapi import FastAPI
 
 from engine.errors import RequestError
 from engine.generate import Engine
 from engine.server.app import build_app
+from engine.server.attendance import starting
 from engine.server.connection import Connection
 from engine.server.desk import Desk
 from engine.server.security import LocalOnly
@@ -28,20 +31,9 @@ def serve(engine: Engine, settings: Settings, host: str = "127.0.0.1", port: int
     """
     settings.check_exposed(host)
     app = build_app(engine, settings)
-    listener = _listen(host, port)
-    local = settings.api_key is None and not settings.no_auth
-    config = uvicorn.Config(
-        LocalOnly(app) if local else app,
-        http=Connection,
-        ws="none",
-        lifespan="off",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        timeout_graceful_shutdown=_LAST_WORDS,
-    )
+    with _listen(host, port) as listener:
+        Server(app, settings, host).run([listener])
     desk: Desk = app.state.desk
-    _Server(config, desk, host).run([listener])
     return desk.at_work
 
 
@@ -53,14 +45,35 @@ def _listen(host: str, port: int) -> socket.socket:
         raise RequestError(f"cannot listen on {host}:{port}: {error}") from None
 
 
-class _Server(uvicorn.Server):
-    def __init__(self, config: uvicorn.Config, desk: Desk, host: str) -> None:
-        super().__init__(config)
-        self._desk, self._host = desk, host
+class Server(uvicorn.Server):
+    """Says that it is ready when no step is left to compile, and ends in order."""
+
+    def __init__(self, app: FastAPI, settings: Settings, host: str) -> None:
+        local = settings.api_key is None and not settings.no_auth
+        super().__init__(
+            uvicorn.Config(
+                LocalOnly(app) if local else app,
+                http=Connection,
+                ws="none",
+                lifespan="off",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                timeout_graceful_shutdown=_LAST_WORDS,
+            )
+        )
+        self._desk: Desk = app.state.desk
+        self._host = host
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        self._desk.present.closed = starting
         await super().startup(sockets)
-        if sockets and self.started:
+        warm = asyncio.ensure_future(self._desk.warmed())
+        while not self.should_exit and not warm.done():
+            await asyncio.wait([warm], timeout=0.1)
+        if sockets and warm.done():
+            warm.result()
+            self._desk.present.closed = None
             host = f"[{self._host}]" if ":" in self._host else self._host
             port = sockets[0].getsockname()[1]
             sys.stdout.write(f"serving {self._desk.name} at http://{host}:{port}\n")

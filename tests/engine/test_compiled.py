@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -172,6 +173,44 @@ def test_shapes_are_few(graphs: list[torch.fx.GraphModule]) -> None:
     for length in (3, 8, 21):
         engine.generate(list(range(length)), SamplingParams(max_tokens=5, ignore_eos=True))
     assert len(graphs) == 1
+
+
+@pytest.mark.parametrize(("most", "step_tokens", "made"), [(3, 512, [1, 2, 4]), (32, 2, [1, 2])])
+def test_what_was_warmed_up_is_not_compiled_again(
+    most: int, step_tokens: int, made: list[int], graphs: list[torch.fx.GraphModule]
+) -> None:
+    """In another thread, and by as many as run at once; it leaves nothing behind in the cache."""
+    engine = Engine.load(LLAMA, cache="paged", cache_tokens=128, compiled=True)
+    engine.max_batch, engine.step_tokens = most, step_tokens
+    told: list[int] = []
+    warming = Thread(target=lambda: engine.warm(told.append))
+    warming.start()
+    warming.join()
+    assert told == rows(graphs) == made
+    assert engine.pages.pool.available == engine.pages.pool.n
+    assert engine.pages.hits == engine.pages.misses == engine.counters.steps == 0
+    params = SamplingParams(max_tokens=4, ignore_eos=True)
+    plain = Engine.load(LLAMA)
+    for n in (1, 2, 3):
+        prompts = [[5 + i, 9] for i in range(n)]
+        assert ids(engine.generate(prompts, params)) == ids(plain.generate(prompts, params))
+    assert len(graphs) == len(made)
+
+
+def test_no_more_are_warmed_up_than_the_cache_has_room_for(
+    graphs: list[torch.fx.GraphModule],
+) -> None:
+    engine = Engine.load(LLAMA, cache="paged", cache_tokens=3 * BLOCK_SIZE, compiled=True)
+    engine.warm()
+    assert rows(graphs) == [1, 2, 4]
+
+
+def test_there_is_nothing_to_warm_up_without_graphs_and_nothing_that_stays_without_pages() -> None:
+    engine = Engine.load(LLAMA, cache="paged")
+    engine.warm()
+    assert engine.counters.steps == 0
+    with pytest.raises(RequestError, match="paged"):
+        Engine.load(LLAMA, compiled=True).warm()
 
 
 def test_the_batch_invariant_mode_is_refused() -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import re
-from collections.abc import Iterator
+import socket
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from threading import Event
+from threading import Event, Thread
 from typing import Any
 
 import pytest
@@ -17,8 +19,10 @@ from fastapi import FastAPI
 from starlette.types import Message
 
 from engine import Engine
-from engine.errors import RequestError
-from engine.server import Settings, build_app
+from engine.errors import LockstepError, RequestError
+from engine.server import Settings, build_app, serve
+from engine.server.attendance import stopping
+from engine.server.serve import Server
 from tests.server.serving import NAME, PATIENCE, Answer, Client, serving, wait_until
 
 COMPLETIONS, RESPONSES = "/v1/completions", "/v1/responses"
@@ -167,9 +171,80 @@ def test_the_queue_has_an_end(engine: Engine, monkeypatch: pytest.MonkeyPatch) -
         at_rest(client)
 
 
+class Starting:
+    """A server in a thread, whose warm-up waits for `go`."""
+
+    def __init__(self, app: FastAPI, bound: socket.socket) -> None:
+        self.go = Event()
+        self.client = Client(bound.getsockname()[1])
+        self.server = Server(app, app.state.desk.settings, "127.0.0.1")
+        self.thread = Thread(target=self.server.run, args=([bound],))
+
+    def warm(self, progress: Callable[[int], None]) -> None:
+        progress(4)
+        assert self.go.wait(PATIENCE)
+
+    def stop(self) -> None:
+        self.server.should_exit = True
+        self.thread.join(PATIENCE)
+        assert not self.thread.is_alive()
+
+
+@contextmanager
+def starting(engine: Engine) -> Iterator[Starting]:
+    app = build_app(engine, Settings(served_name=NAME))
+    with socket.socket() as bound, pytest.MonkeyPatch.context() as patch:
+        bound.bind(("127.0.0.1", 0))
+        started = Starting(app, bound)
+        patch.setattr(engine, "warm", started.warm)
+        started.thread.start()
+        try:
+            wait_until(lambda: started.server.started, "it listens")
+            yield started
+        finally:
+            started.go.set()
+            started.stop()
+
+
+def test_until_it_has_warmed_up_a_server_lives_and_is_not_ready(
+    engine: Engine, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """A minute or more, while graphs are compiled; its log says of how many sequences."""
+    caplog.set_level(logging.INFO, "lockstep.server")
+    with starting(engine) as started:
+        client = started.client
+        assert client.ask("/health").status == 200
+        for path in ("/ready", COMPLETIONS, "/v1/models"):
+            refused = client.ask(path, SHORT if path == COMPLETIONS else None)
+            assert refused.status == 503 and "compiled" in refused.error["message"]
+            assert refused.headers["retry-after"]
+        assert capfd.readouterr().out == ""
+        started.go.set()
+        wait_until(lambda: client.ask("/ready").status == 200, "it is ready")
+        assert client.ask(COMPLETIONS, SHORT).status == 200
+        assert capfd.readouterr().out == f"serving {NAME} at {client.url}\n"
+    assert "compiling a step of up to 4 sequences" in caplog.text
+
+
+def test_a_server_that_warms_up_can_be_told_to_stop(engine: Engine) -> None:
+    """At once: whoever started it knows that a thread is still at work."""
+    with starting(engine) as started:
+        started.stop()
+        assert not started.go.is_set()
+
+
+def test_a_server_that_cannot_warm_up_ends(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    def warm(progress: Callable[[int], None]) -> None:
+        raise LockstepError("a step cannot be compiled")
+
+    monkeypatch.setattr(engine, "warm", warm)
+    with pytest.raises(LockstepError, match="cannot be compiled"):
+        serve(engine, Settings(), port=0)
+
+
 def test_while_the_server_stops_nobody_is_let_in(engine: Engine) -> None:
     app = build_app(engine, Settings(served_name=NAME))
-    app.state.desk.present.draining = True
+    app.state.desk.present.closed = stopping
     for path, status in (
         (COMPLETIONS, 503),
         ("/v1/models", 503),
