@@ -71,6 +71,25 @@ SERVER: tuple[Mutant, ...] = (
         _LEGACY,
     ),
     _server(
+        "documents-on-the-loop",
+        "writes whole answers on the event loop, while nobody else is served",
+        "answer.py",
+        """            return await self.desk.prepared(
+                lambda: document(self._document(answers.done())), "documents"
+            )
+""",
+        "            return document(self._document(answers.done()))\n",
+        "test_document.py::test_the_loop_goes_on_while_an_answer_is_written",
+    ),
+    _server(
+        "documents-in-one-piece",
+        "writes an answer in one piece, while no other thread can run",
+        "document.py",
+        "DEPTH = 5",
+        "DEPTH = 0",
+        "test_document.py::test_no_piece_has_more_than_a_tokens_entry",
+    ),
+    _server(
         "infinite-logprobs",
         "writes an infinite number, which JSON does not have",
         "logprobs.py",

@@ -7,15 +7,17 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing
+from functools import partial
 from typing import Annotated, Any
 
 from fastapi import Depends, Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from engine.generate import Completion, Piece
 from engine.generate.answer import TokenLogprob
 from engine.server import logprobs
 from engine.server.desk import Desk, Served
+from engine.server.document import document
 from engine.server.logprobs import Names
 from engine.server.schema import Generating
 from engine.server.stream import DONE, EventStream, event
@@ -64,7 +66,10 @@ class Answer(ABC):
         if self.asked.stream:
             return await EventStream.begun(self._events(served), self.desk.error)
         async with served as answers:
-            return JSONResponse(self._document(await answers.completions()))
+            await answers.finished()
+            return await self.desk.prepared(
+                lambda: document(self._document(answers.done())), "documents"
+            )
 
     def extras(self, done: Sequence[Completion]) -> dict[str, Any]:
         """Fields beside the choices."""
@@ -93,13 +98,18 @@ class Answer(ABC):
                 async for place, piece in news:
                     if place not in begun:
                         begun.add(place)
-                        for choice in self.opening(place, answers):
-                            yield self._chunk([choice])
+                        for chunk in await self.desk.prepared(
+                            partial(self._opening, place, answers), "documents"
+                        ):
+                            yield chunk
                     for choice in self.parts(place, piece):
                         yield self._chunk([choice])
             if self.asked.includes_usage:
                 yield self._chunk([], self._usage(answers.done()))
         yield DONE
+
+    def _opening(self, place: int, answers: Served) -> list[bytes]:
+        return [self._chunk([choice]) for choice in self.opening(place, answers)]
 
     def _chunk(self, choices: list[Choice], usage: dict[str, int] | None = None) -> bytes:
         with_usage = {"usage": usage} if self.asked.includes_usage else {}

@@ -47,7 +47,7 @@ class Desk:
         # grammar can take seconds to read, and holds up others of its kind alone.
         self._pools = {
             kind: ThreadPoolExecutor(2, thread_name_prefix=f"lockstep-{kind}")
-            for kind in ("texts", "grammars", "inspections", "graphs")
+            for kind in ("texts", "grammars", "documents", "inspections", "graphs")
         }
         self._made: set[Future[Any]] = set()
 
@@ -208,12 +208,11 @@ class Served:
                         said[place], times[place] = said[place] + 1, now
                         yield place, piece
 
-    async def completions(self) -> list[Completion]:
-        """The answers when they are all done."""
+    async def finished(self) -> None:
+        """Waits until all answers are done."""
         async with aclosing(self.news()) as news:
             async for _ in news:
                 pass
-        return self.done()
 
     def done(self) -> list[Completion]:
         """The answers, of which all are."""

@@ -7,13 +7,13 @@ spared is counted in /metrics.
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter
 from pydantic import Field
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from engine.generate import Completion, SamplingParams
 from engine.generate.answer import TokenLogprob
@@ -23,6 +23,7 @@ from engine.server.answer import AtDesk, new_id
 from engine.server.body import StrictRoute
 from engine.server.conversation import Content, Message
 from engine.server.desk import Desk, Served
+from engine.server.document import document
 from engine.server.errors import ApiError
 from engine.server.logprobs import Names
 from engine.server.schema import (
@@ -115,8 +116,9 @@ async def responses(asked: ResponsesRequest, desk: AtDesk) -> Response:
     if asked.stream:
         return await EventStream.begun(answer.events(served), desk.error, answer.failure)
     async with served as answers:
-        (done,) = await answers.completions()
-        return JSONResponse(answer.document(done))
+        await answers.finished()
+        (done,) = answers.done()
+        return await desk.prepared(lambda: document(answer.document(done)), "documents")
 
 
 class _Response:
@@ -177,6 +179,11 @@ class _Response:
                         kind = "response.output_text.delta"
                         yield self._of_part(kind, delta=piece.text, logprobs=said)
             (done,) = answers.done()
+            for told in await self._desk.prepared(lambda: [*self._ending(done)], "documents"):
+                yield told
+
+    def _ending(self, done: Completion) -> Iterator[bytes]:
+        """The events that say all of it again."""
         said = self._logprobs(done.logprobs)
         yield self._of_part("response.output_text.done", text=done.text, logprobs=said)
         yield self._of_part("response.content_part.done", part=self._part(done.text, said))

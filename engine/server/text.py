@@ -6,7 +6,7 @@ from typing import Any
 
 from fastapi import APIRouter
 from pydantic import Field, model_validator
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from engine.errors import RequestError
 from engine.generate.checks import shown
@@ -14,6 +14,7 @@ from engine.server.answer import AtDesk
 from engine.server.body import StrictRoute
 from engine.server.conversation import Message
 from engine.server.desk import Desk
+from engine.server.document import document
 from engine.server.schema import Ids, Strict, wrong
 
 router = APIRouter(route_class=StrictRoute)
@@ -50,14 +51,14 @@ class DetokenizeRequest(Strict):
 async def tokenize(asked: TokenizeRequest, desk: AtDesk) -> Response:
     """The ids of a text, and how many they are beside the most that the model can read."""
     desk.check_model(asked.model)
-    return JSONResponse(await desk.prepared(lambda: _tokens(desk, asked)))
+    return await desk.prepared(lambda: document(_tokens(desk, asked)))
 
 
 @router.post("/detokenize")
 async def detokenize(asked: DetokenizeRequest, desk: AtDesk) -> Response:
     """The text of some ids."""
     desk.check_model(asked.model)
-    return JSONResponse({"prompt": await desk.prepared(lambda: _text(desk, asked))})
+    return await desk.prepared(lambda: document({"prompt": _text(desk, asked)}))
 
 
 def _tokens(desk: Desk, asked: TokenizeRequest) -> dict[str, Any]:
