@@ -90,6 +90,15 @@ SERVER: tuple[Mutant, ...] = (
         "test_document.py::test_no_piece_has_more_than_a_tokens_entry",
     ),
     _server(
+        "answers-of-nothing",
+        "counts a token of an answer that has none",
+        "desk.py",
+        "if piece.token_ids:",
+        "if True:",
+        "test_stream.py::test_a_prompt_is_echoed_without_an_answer",
+        _LEGACY,
+    ),
+    _server(
         "infinite-logprobs",
         "writes an infinite number, which JSON does not have",
         "logprobs.py",

@@ -201,12 +201,21 @@ _SEVERAL = (
         "test_stopping.py::test_the_likeliest_of_the_answers_are_given",
     ),
     _said(
+        "a-token-of-none",
+        "gives a token where none was asked for",
+        _OPENAI,
+        "request",
+        "if self.limit == 0:",
+        "if False:",
+        "test_logprobs.py::test_a_prompt_has_log_probabilities_without_an_answer",
+    ),
+    _said(
         "usage-of-the-given",
         "counts the answers that are given, not those that were made",
         _OPENAI,
         "request",
-        "sum(len(answer.pieces) for answer in answers)",
-        "sum(len(answer.pieces) for answer in answers[: request.n])",
+        "for answer in answers for piece",
+        "for answer in answers[: request.n] for piece",
         "test_stopping.py::test_the_likeliest_of_the_answers_are_given",
     ),
     _said(

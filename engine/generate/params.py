@@ -40,7 +40,8 @@ class SamplingParams:
 
     `logprobs` n records the chosen token's log-probability and the n most likely ones'. Under
     `logprobs_mode` "raw" that is the model's own distribution; under "processed" the one that the token
-    was chosen from. `prompt_logprobs` n does so for the prompt's tokens, which are always raw.
+    was chosen from. `prompt_logprobs` n does so for the prompt's tokens, which are always raw; who asks
+    for them need not have an answer, and may set `max_tokens` to 0.
     `n` answers are given to one prompt; the one of index i has the seed of `branch(i)`. With `best_of`
     as many are made, and those n are given whose tokens are the most likely on average. With `beams`
     the n best are given that a beam search finds, in which log-probabilities take the place of logits.
@@ -132,7 +133,8 @@ class SamplingParams:
                 self._integer(name, least=0)
 
     def _check_end(self) -> None:
-        self._integer("max_tokens", least=1)
+        nothing = self.prompt_logprobs is not None and self.beams is None
+        self._integer("max_tokens", least=0 if nothing else 1)
         self._integer("min_tokens", least=0)
         least, most = shown(self.min_tokens), shown(self.max_tokens)
         require(

@@ -59,8 +59,8 @@ class Request:
 
     @property
     def longest(self) -> int:
-        """How many tokens a cache must be able to hold: all but the last one, which is never read."""
-        return len(self.prompt) + self.limit - 1
+        """How many tokens a cache must be able to hold: all but the answer's last, which is never read."""
+        return len(self.prompt) + max(0, self.limit - 1)
 
     @property
     def wants_prompt_logprobs(self) -> bool:
@@ -73,7 +73,13 @@ class Request:
         return bool(self.pieces) and self.pieces[-1].finish_reason is not None
 
     def choose(self, logits: Tensor) -> Piece:
-        """The next token, after logits [V] of the last one; LockstepError where they are not finite."""
+        """The next token, after logits [V] of the last one; LockstepError where they are not finite.
+
+        Of an answer that may have none, its end.
+        """
+        if self.limit == 0:
+            self.pieces.append(Piece("", (), "length", (), self.index))
+            return self.pieces[-1]
         scores = self._sampler.scores(logits, self._history())
         token = self._sampler.choose(scores)
         entries = self._entries(logits, scores.values, token)
@@ -144,7 +150,8 @@ def completions(request: Request) -> list[Completion]:
     Those come first that are the most likely; all that were made count as used.
     """
     answers = list(request.answers)
-    n_prompt, n_completed = len(request.prompt), sum(len(answer.pieces) for answer in answers)
+    n_prompt = len(request.prompt)
+    n_completed = sum(len(piece.token_ids) for answer in answers for piece in answer.pieces)
     ranked = request.params.best_of is not None or request.params.beams is not None
     if ranked:
         answers.sort(key=lambda answer: answer.score, reverse=True)

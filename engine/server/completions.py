@@ -40,7 +40,7 @@ class CompletionRequest(Generating):
     """
 
     prompt: Prompts
-    max_tokens: int = Field(16, ge=1)
+    max_tokens: int = Field(16, ge=0)
     logprobs: Top | None = None
     echo: bool = False
     best_of: int | None = Field(None, ge=1, le=MOST_ANSWERS)
@@ -50,6 +50,8 @@ class CompletionRequest(Generating):
     def _check(self) -> CompletionRequest:
         if not self.prompt and self.prompt != "":
             raise wrong("prompt", "is an empty list; give at least one")
+        if self.max_tokens == 0 and not self.echo and self.prompt_logprobs is None:
+            raise wrong("max_tokens", "can be 0 with echo or prompt_logprobs alone")
         if self.stream and (self.best_of or 1) > 1:
             raise wrong("best_of", "cannot be streamed: the best are known at the end")
         return self
@@ -63,7 +65,8 @@ class CompletionRequest(Generating):
     def params(self) -> SamplingParams:
         asked = {"max_tokens": self.max_tokens, "logprobs": self.logprobs, "best_of": self.best_of}
         if self.echo and self.prompt_logprobs is None:
-            asked["prompt_logprobs"] = self.logprobs
+            # Without an answer these are what the engine is asked for, whether or not they are shown.
+            asked["prompt_logprobs"] = self.logprobs if self.max_tokens else self.logprobs or 0
         return SamplingParams(**self.choosing() | asked)
 
 

@@ -150,7 +150,7 @@ class Desk:
     def _log(self, requests: Sequence[Request]) -> None:
         """How long prompts and answers were; what they say where the operator wants to know."""
         for request in requests:
-            made = [len(answer.pieces) for answer in request.answers]
+            made = [len(answer.tokens) - len(answer.prompt) for answer in request.answers]
             log.info("a prompt of %d tokens, answers of %s", len(request.prompt), made)
             if self.settings.log_prompts and self.tokenizer is not None:
                 texts = ["".join(p.text for p in answer.pieces) for answer in request.answers]
@@ -204,7 +204,8 @@ class Served:
                 for place, answer in enumerate(self.answers):
                     for piece in answer.pieces[said[place] :]:
                         now = time.perf_counter()
-                        metrics.token(now - times[place], first=said[place] == 0)
+                        if piece.token_ids:
+                            metrics.token(now - times[place], first=said[place] == 0)
                         said[place], times[place] = said[place] + 1, now
                         yield place, piece
 

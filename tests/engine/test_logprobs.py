@@ -185,6 +185,34 @@ def test_a_model_without_a_tokenizer_has_no_text_to_stand_in(tmp_path: Path) -> 
     assert [entry.text_offset for entry in entries] == [0] * 5
 
 
+@pytest.mark.parametrize("cache", ["contiguous", "ring", "paged"])
+@pytest.mark.parametrize("length", [1, 2, 20])
+def test_a_prompt_has_log_probabilities_without_an_answer(
+    tmp_path: Path, cache: str, length: int
+) -> None:
+    """Of no tokens, which ends at once: also where several are asked for, and beside other requests."""
+    folder = tiny.save_folder(tmp_path, tiny.CASE)
+    engine = Engine.load(folder, cache=cache, batch_invariant=True)
+    engine.step_tokens = 7
+    prompt = (tiny.CASE_IDS * 2)[:length]
+    want = engine.generate(prompt, SamplingParams(max_tokens=3, prompt_logprobs=2)).prompt_logprobs
+    assert want is not None and len(want) == length
+    nothing = SamplingParams(max_tokens=0, prompt_logprobs=2, n=2, best_of=3, logprobs=1)
+    answers = engine.generate([prompt, prompt], nothing)
+    assert len(answers) == 2
+    for answer in (answer for two in answers for answer in two):
+        assert answer.prompt_logprobs == want
+        assert (answer.text, answer.token_ids, answer.logprobs) == ("", [], [])
+        assert answer.finish_reason == "length"
+        assert answer.usage == {
+            "prompt_tokens": length,
+            "completion_tokens": 0,
+            "total_tokens": length,
+        }
+    (piece,) = engine.stream(prompt, SamplingParams(max_tokens=0, prompt_logprobs=0))
+    assert (piece.text, piece.token_ids, piece.finish_reason) == ("", (), "length")
+
+
 # -- what is listed --------------------------------------------------------------------------------
 
 

@@ -179,6 +179,7 @@ def test_logits_that_are_not_finite_are_an_error(temperature: float, row: list[f
 
 BAD: tuple[tuple[dict[str, Any], str], ...] = (
     ({"max_tokens": 0}, "max_tokens must be a whole number of at least 1, got 0"),
+    ({"max_tokens": 0, "prompt_logprobs": 0, "beams": BeamSearch(2)}, "max_tokens .* got 0"),
     ({"max_tokens": -3}, "max_tokens .* got -3"),
     ({"max_tokens": 2.5}, "max_tokens .* got 2.5"),
     ({"max_tokens": "8"}, "max_tokens .* got '8'"),

@@ -84,6 +84,7 @@ WRONG: dict[str, list[tuple[str, Any]]] = {
         ("n", 10**9),
         ("n", 10**400),
         ("max_tokens", -1),
+        ("max_tokens", 0),
         ("max_tokens", "ten"),
         ("max_tokens", 1.5),
         ("max_completion_tokens", -1),
@@ -152,6 +153,7 @@ WRONG: dict[str, list[tuple[str, Any]]] = {
         ("best_of", 0),
         ("suffix", "."),
         ("stop", [LONE]),
+        ("max_tokens", 0),
         ("max_tokens", -1),
     ],
     RESPONSES: [

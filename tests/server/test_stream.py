@@ -180,6 +180,29 @@ def test_an_echo_is_said_once_and_offsets_count_from_its_beginning(server: Clien
         assert said["text_offset"][n_prompt] == len(prompt)
 
 
+@pytest.mark.parametrize("logprobs", [None, 2])
+def test_a_prompt_is_echoed_without_an_answer(server: Client, logprobs: int | None) -> None:
+    """With its log-probabilities, where they are asked for: what evaluations want of a model."""
+    names = ("generated_tokens_total", "time_to_first_token_seconds_count")
+    before = [server.metric(name) for name in names]
+    asked = {**ASKED, "prompt": "Once upon", "echo": True, "logprobs": logprobs, "max_tokens": 0}
+    answer = server.get("/v1/completions", asked)
+    (choice,) = answer["choices"]
+    assert (choice["text"], choice["finish_reason"]) == ("Once upon", "length")
+    n = answer["usage"]["prompt_tokens"]
+    assert answer["usage"] == {"prompt_tokens": n, "completion_tokens": 0, "total_tokens": n}
+    longer = server.get("/v1/completions", {**asked, "max_tokens": 1})["choices"][0]["logprobs"]
+    short = longer and {name: values[:-1] for name, values in longer.items()}
+    assert choice["logprobs"] == short
+    chunks = server.chunks("/v1/completions", asked)
+    parts = [chunk["choices"][0] for chunk in chunks]
+    assert (parts[0]["text"], parts[0]["logprobs"]) == ("Once upon", choice["logprobs"])
+    assert all(part["text"] == "" for part in parts[1:])
+    assert [part["finish_reason"] for part in parts] == [None] * (len(parts) - 1) + ["length"]
+    after = [server.metric(name) - 1 for name in names]  # of the answer of one token
+    assert after == before
+
+
 def test_usage_counts_each_prompt_once(server: Client) -> None:
     usage = server.get("/v1/completions", {**ASKED, "prompt": [[5, 6], [7]], "n": 3})["usage"]
     assert usage == {"prompt_tokens": 3, "completion_tokens": 30, "total_tokens": 33}
