@@ -44,10 +44,18 @@ SERVER: tuple[Mutant, ...] = (
         _OPENAI,
     ),
     _server(
+        "prompt-in-every-answer",
+        "says what it says of the prompt with each of the answers",
+        "answer.py",
+        "first=not begun",
+        "first=True",
+        "test_stream.py::test_the_first_part_of_a_chat_has_what_is_said_of_its_prompt",
+    ),
+    _server(
         "no-usage",
         "leaves the usage out that a stream was asked for",
         "answer.py",
-        "yield self._chunk([], self._usage(answers.done()))",
+        "yield self._chunk([], usage=self._usage(answers.done()))",
         "pass",
         _PARTS,
         _USAGE,
@@ -74,11 +82,8 @@ SERVER: tuple[Mutant, ...] = (
         "documents-on-the-loop",
         "writes whole answers on the event loop, while nobody else is served",
         "answer.py",
-        """            return await self.desk.prepared(
-                lambda: document(self._document(answers.done())), "documents"
-            )
-""",
-        "            return document(self._document(answers.done()))\n",
+        'await self.desk.prepared(lambda: document(self._document(answers)), "documents")',
+        "document(self._document(answers))",
         "test_document.py::test_the_loop_goes_on_while_an_answer_is_written",
     ),
     _server(

@@ -67,12 +67,10 @@ class Answer(ABC):
             return await EventStream.begun(self._events(served), self.desk.error)
         async with served as answers:
             await answers.finished()
-            return await self.desk.prepared(
-                lambda: document(self._document(answers.done())), "documents"
-            )
+            return await self.desk.prepared(lambda: document(self._document(answers)), "documents")
 
-    def extras(self, done: Sequence[Completion]) -> dict[str, Any]:
-        """Fields beside the choices."""
+    def extras(self, served: Served) -> dict[str, Any]:
+        """Fields beside the choices, of a document or of the first chunk."""
         return {}
 
     def of_prompt(
@@ -86,10 +84,11 @@ class Answer(ABC):
             said["prompt_logprobs"] = logprobs.of_prompt(entries or (), self.names)
         return said
 
-    def _document(self, done: Sequence[Completion]) -> dict[str, Any]:
+    def _document(self, served: Served) -> dict[str, Any]:
+        done = served.done()
         choices = [self.choice(place, one) for place, one in enumerate(done)]
         head = self._envelope(self.object)
-        return {**head, "choices": choices, "usage": self._usage(done), **self.extras(done)}
+        return {**head, "choices": choices, "usage": self._usage(done), **self.extras(served)}
 
     async def _events(self, served: AbstractAsyncContextManager[Served]) -> AsyncGenerator[bytes]:
         begun: set[int] = set()
@@ -97,23 +96,24 @@ class Answer(ABC):
             async with aclosing(answers.news()) as news:
                 async for place, piece in news:
                     if place not in begun:
+                        opening = partial(self._opening, place, answers, first=not begun)
                         begun.add(place)
-                        for chunk in await self.desk.prepared(
-                            partial(self._opening, place, answers), "documents"
-                        ):
+                        for chunk in await self.desk.prepared(opening, "documents"):
                             yield chunk
                     for choice in self.parts(place, piece):
                         yield self._chunk([choice])
             if self.asked.includes_usage:
-                yield self._chunk([], self._usage(answers.done()))
+                yield self._chunk([], usage=self._usage(answers.done()))
         yield DONE
 
-    def _opening(self, place: int, answers: Served) -> list[bytes]:
-        return [self._chunk([choice]) for choice in self.opening(place, answers)]
+    def _opening(self, place: int, served: Served, first: bool) -> list[bytes]:
+        """The chunks that begin an answer; those of the first have what stands beside the choices."""
+        extras = self.extras(served) if first else {}
+        return [self._chunk([choice], **extras) for choice in self.opening(place, served)]
 
-    def _chunk(self, choices: list[Choice], usage: dict[str, int] | None = None) -> bytes:
-        with_usage = {"usage": usage} if self.asked.includes_usage else {}
-        return event({**self._envelope(self.chunk_object), "choices": choices, **with_usage})
+    def _chunk(self, choices: list[Choice], **extras: Any) -> bytes:
+        usage = {"usage": None} if self.asked.includes_usage else {}
+        return event({**self._envelope(self.chunk_object), "choices": choices, **usage, **extras})
 
     def _envelope(self, object: str) -> dict[str, Any]:
         head = {"id": self._id, "object": object, "created": self._created}

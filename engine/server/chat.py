@@ -90,8 +90,6 @@ class ChatRequest(Generating):
             raise wrong("max_tokens", "and max_completion_tokens are one: give one of them")
         if self.forced and not self.called_for:
             raise wrong("tool_choice", "asks for a tool that is not among tools")
-        if self.stream and self.prompt_logprobs is not None:
-            raise wrong("prompt_logprobs", "cannot be streamed here: they stand beside the choices")
         if taken := self.chat_template_kwargs.keys() & _TAKEN:
             raise wrong("chat_template_kwargs", f"cannot have {min(taken)}")
         return self
@@ -193,9 +191,9 @@ class _Chat(Answer):
             choice["token_ids"] = done.token_ids
         return choice
 
-    def extras(self, done: Sequence[Completion]) -> dict[str, Any]:
-        first = done[0]
-        return self.of_prompt(first.prompt_token_ids, first.prompt_logprobs)
+    def extras(self, served: Served) -> dict[str, Any]:
+        (request,) = served.requests
+        return self.of_prompt(request.prompt, request.prompt_logprobs)
 
     def opening(self, place: int, served: Served) -> Iterator[Choice]:
         yield self._chunk_choice(place, {"role": "assistant", "content": ""})

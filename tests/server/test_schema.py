@@ -133,7 +133,6 @@ def test_what_changes_nothing_is_taken_and_what_would_is_refused_by_name() -> No
         {"tool_choice": {"type": "function", "function": {"name": "x"}}},
         {"chat_template_kwargs": {"tools": []}},
         {"modalities": ["audio"]},
-        {"prompt_logprobs": 1, "stream": True},
     ],
     ids=str,
 )

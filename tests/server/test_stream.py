@@ -160,6 +160,17 @@ def test_the_parts_of_a_chat_come_in_their_order(server: Client, n: int) -> None
     assert len({(c["id"], c["created"], c["model"], c["object"]) for c in (*chunks, last)}) == 1
 
 
+def test_the_first_part_of_a_chat_has_what_is_said_of_its_prompt(server: Client) -> None:
+    """As the whole answer has it, beside the choices: its ids and log-probabilities."""
+    fields = ("prompt_token_ids", "prompt_logprobs")
+    asked = {**ASKED, "messages": HELLO, "n": 2, "return_token_ids": True, "prompt_logprobs": 1}
+    whole = server.get("/v1/chat/completions", asked)
+    first, *others = server.chunks("/v1/chat/completions", asked)
+    assert [first[name] for name in fields] == [whole[name] for name in fields]
+    assert len(whole["prompt_token_ids"]) == len(whole["prompt_logprobs"]) > 1
+    assert all(name not in chunk for chunk in others for name in fields)
+
+
 def test_an_echo_is_said_once_and_offsets_count_from_its_beginning(server: Client) -> None:
     prompts = ["Once upon", "The sky"]
     asked = {**ASKED, "prompt": prompts, "n": 2, "echo": True, "logprobs": 0, "temperature": 0}
