@@ -70,6 +70,15 @@ SERVER: tuple[Mutant, ...] = (
         _OPENAI,
     ),
     _server(
+        "nothing-cached",
+        "says that the cache knew nothing of the prompt",
+        "responses.py",
+        '{"cached_tokens": cached, "cache_write_tokens": 0}',
+        '{"cached_tokens": 0, "cache_write_tokens": 0}',
+        "test_stream.py::test_a_response_tells_what_the_cache_knew_of_its_prompt",
+        "the OpenAI API reference, responses: usage",
+    ),
+    _server(
         "offsets-of-the-answer",
         "counts the offsets of an answer behind an echo from the answer's beginning",
         "completions.py",

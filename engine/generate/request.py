@@ -43,6 +43,7 @@ class Request:
         self.tokens = list(prompt)
         self.read_as = len(prompt)
         self.arrival = 0
+        self.cached_tokens: int | None = None  # of the prompt, when it was first let in
         self.branches: Sequence[Request] = ()
         self.pieces: list[Piece] = []
         self.prompt_logprobs: list[TokenLogprob | None] = [None]

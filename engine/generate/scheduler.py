@@ -175,6 +175,8 @@ class Scheduler:
                     raise
                 return
             self.running[self.waiting.pop(0)] = room
+            if request.cached_tokens is None:
+                request.cached_tokens = room.length
             n = min(len(request.tokens) - room.length, left)
             left -= n
             yield Share(request, Part(room, n))

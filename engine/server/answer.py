@@ -120,6 +120,9 @@ class Answer(ABC):
         return {**head, "model": self.desk.name}
 
     def _usage(self, done: Sequence[Completion]) -> dict[str, int]:
-        """Of all prompts together; each completion has the figures of all that belong to its prompt."""
+        """Of all prompts together; each completion has the figures of all that belong to its prompt.
+
+        What the cache knew of them is not told: a stream's usage is that of the answer as a whole.
+        """
         firsts = done[:: self.asked.n]
         return {name: sum(one.usage[name] for one in firsts) for name in firsts[0].usage}

@@ -215,6 +215,11 @@ class Served:
             async for _ in news:
                 pass
 
+    @property
+    def cached_tokens(self) -> int:
+        """How many tokens of the prompts the cache knew from earlier requests."""
+        return sum(request.cached_tokens or 0 for request in self.requests)
+
     def done(self) -> list[Completion]:
         """The answers, of which all are."""
         return [done for request in self.requests for done in completions(request)]

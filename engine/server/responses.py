@@ -1,7 +1,6 @@
 """/v1/responses in its text form: an input, and one message as the output. Nothing is stored.
 
-Tools, stored conversations and background work are refused by name. `cached_tokens` is 0: what the cache
-spared is counted in /metrics.
+Tools, stored conversations and background work are refused by name.
 """
 
 from __future__ import annotations
@@ -118,7 +117,9 @@ async def responses(asked: ResponsesRequest, desk: AtDesk) -> Response:
     async with served as answers:
         await answers.finished()
         (done,) = answers.done()
-        return await desk.prepared(lambda: document(answer.document(done)), "documents")
+        return await desk.prepared(
+            lambda: document(answer.document(done, answers.cached_tokens)), "documents"
+        )
 
 
 class _Response:
@@ -131,7 +132,7 @@ class _Response:
         self._created = int(time.time())
         self._number = 0
 
-    def document(self, done: Completion | None) -> dict[str, Any]:
+    def document(self, done: Completion | None, cached: int = 0) -> dict[str, Any]:
         """All of it; before there is a completion, what is known by then."""
         asked = self._asked
         cut = done is not None and done.finish_reason == "length"
@@ -157,7 +158,7 @@ class _Response:
             "top_logprobs": asked.top_logprobs or 0,
             "top_p": asked.top_p,
             "truncation": asked.truncation,
-            "usage": None if done is None else _usage(done),
+            "usage": None if done is None else _usage(done, cached),
         }
 
     def _format(self) -> dict[str, Any]:
@@ -179,16 +180,17 @@ class _Response:
                         kind = "response.output_text.delta"
                         yield self._of_part(kind, delta=piece.text, logprobs=said)
             (done,) = answers.done()
-            for told in await self._desk.prepared(lambda: [*self._ending(done)], "documents"):
+            ending = self._ending(done, answers.cached_tokens)
+            for told in await self._desk.prepared(lambda: [*ending], "documents"):
                 yield told
 
-    def _ending(self, done: Completion) -> Iterator[bytes]:
+    def _ending(self, done: Completion, cached: int) -> Iterator[bytes]:
         """The events that say all of it again."""
         said = self._logprobs(done.logprobs)
         yield self._of_part("response.output_text.done", text=done.text, logprobs=said)
         yield self._of_part("response.content_part.done", part=self._part(done.text, said))
         yield self._event("response.output_item.done", output_index=0, item=self._message(done))
-        yield self._event(f"response.{_status(done)}", response=self.document(done))
+        yield self._event(f"response.{_status(done)}", response=self.document(done, cached))
 
     def failure(self, error: ApiError) -> bytes:
         """The event that ends a stream before its time."""
@@ -227,10 +229,10 @@ def _status(done: Completion) -> str:
     return "incomplete" if done.finish_reason == "length" else "completed"
 
 
-def _usage(done: Completion) -> dict[str, Any]:
+def _usage(done: Completion, cached: int) -> dict[str, Any]:
     return {
         "input_tokens": done.usage["prompt_tokens"],
-        "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
+        "input_tokens_details": {"cached_tokens": cached, "cache_write_tokens": 0},
         "output_tokens": done.usage["completion_tokens"],
         "output_tokens_details": {"reasoning_tokens": 0},
         "total_tokens": done.usage["total_tokens"],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncGenerator, Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,13 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from starlette.types import Message
 
+from engine import Engine
 from engine.generate.answer import TokenLogprob
 from engine.server import logprobs, stream
 from engine.server.attendance import Attendance
 from engine.server.errors import ApiError
 from engine.server.logprobs import Names
 from engine.server.stream import EventStream, event
-from tests.server.serving import NAME, Client
+from tests.server.serving import NAME, Client, serving
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]))
 
@@ -217,6 +219,18 @@ def test_a_prompt_is_echoed_without_an_answer(server: Client, logprobs: int | No
 def test_usage_counts_each_prompt_once(server: Client) -> None:
     usage = server.get("/v1/completions", {**ASKED, "prompt": [[5, 6], [7]], "n": 3})["usage"]
     assert usage == {"prompt_tokens": 3, "completion_tokens": 30, "total_tokens": 33}
+
+
+def test_a_response_tells_what_the_cache_knew_of_its_prompt(folder: Path) -> None:
+    """Nothing of one that is new; all but the last token of one that came before, also in a stream."""
+    asked = {"input": "A text of many words, " * 9, "max_output_tokens": 2}
+    with serving(Engine.load(folder, cache="paged")) as client:
+        new, known = (client.get("/v1/responses", asked)["usage"] for _ in range(2))
+        assert new["input_tokens_details"]["cached_tokens"] == 0
+        assert known["input_tokens_details"]["cached_tokens"] == known["input_tokens"] - 1 > 30
+        assert client.metric("prefix_hit_tokens_total") == known["input_tokens"] - 1
+        *_, last = client.events("/v1/responses", asked)
+        assert json.loads(last)["response"]["usage"] == known
 
 
 # -- log-probabilities -----------------------------------------------------------------------------
