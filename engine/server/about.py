@@ -6,7 +6,7 @@ from fastapi import APIRouter
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.responses import JSONResponse, Response
 
-from engine.server.answer import AtDesk
+from engine.server.answer import FrontendDep
 
 router = APIRouter()
 
@@ -18,27 +18,27 @@ async def health() -> Response:
 
 
 @router.get("/ready")
-async def ready(desk: AtDesk) -> Response:
+async def ready(frontend: FrontendDep) -> Response:
     """Whether requests are taken: 503 while the server starts or stops."""
-    if desk.present.closed is not None:
-        raise desk.present.closed()
+    if frontend.in_flight.closed is not None:
+        raise frontend.in_flight.closed()
     return JSONResponse({"status": "ready"})
 
 
 @router.get("/metrics")
-async def metrics(desk: AtDesk) -> Response:
+async def metrics(frontend: FrontendDep) -> Response:
     """For Prometheus."""
-    return Response(desk.metrics.text(), media_type=CONTENT_TYPE_LATEST)
+    return Response(frontend.metrics.text(), media_type=CONTENT_TYPE_LATEST)
 
 
 @router.get("/v1/models")
-async def models(desk: AtDesk) -> Response:
+async def models(frontend: FrontendDep) -> Response:
     """The model that is served."""
-    return JSONResponse({"object": "list", "data": [desk.model]})
+    return JSONResponse({"object": "list", "data": [frontend.model]})
 
 
 @router.get("/v1/models/{model:path}")
-async def one_model(model: str, desk: AtDesk) -> Response:
+async def one_model(model: str, frontend: FrontendDep) -> Response:
     """The same, by its name."""
-    desk.check_model(model)
-    return JSONResponse(desk.model)
+    frontend.check_model(model)
+    return JSONResponse(frontend.model)

@@ -16,8 +16,8 @@ from starlette.responses import Response
 from engine.generate import Completion, Piece
 from engine.generate.answer import TokenLogprob
 from engine.server import logprobs
-from engine.server.desk import Desk, Served
 from engine.server.document import document
+from engine.server.frontend import Admitted, Frontend
 from engine.server.logprobs import Names
 from engine.server.schema import Generating
 from engine.server.stream import DONE, EventStream, event
@@ -25,12 +25,12 @@ from engine.server.stream import DONE, EventStream, event
 Choice = dict[str, Any]
 
 
-def _desk(request: Request) -> Desk:
-    desk: Desk = request.app.state.desk
-    return desk
+def _frontend(request: Request) -> Frontend:
+    frontend: Frontend = request.app.state.frontend
+    return frontend
 
 
-AtDesk = Annotated[Desk, Depends(_desk)]
+FrontendDep = Annotated[Frontend, Depends(_frontend)]
 
 
 def new_id(kind: str) -> str:
@@ -44,9 +44,9 @@ class Answer(ABC):
     object: str
     chunk_object: str
 
-    def __init__(self, desk: Desk, asked: Generating) -> None:
-        self.desk, self.asked = desk, asked
-        self.names = Names(desk.tokenizer, asked.return_tokens_as_token_ids)
+    def __init__(self, frontend: Frontend, asked: Generating) -> None:
+        self.frontend, self.asked = frontend, asked
+        self.names = Names(frontend.tokenizer, asked.return_tokens_as_token_ids)
         self._id, self._created = new_id(self.id_prefix), int(time.time())
 
     @abstractmethod
@@ -54,22 +54,22 @@ class Answer(ABC):
         """One answer of the document."""
 
     @abstractmethod
-    def opening(self, place: int, served: Served) -> Iterator[Choice]:
+    def opening(self, place: int, admitted: Admitted) -> Iterator[Choice]:
         """What comes before the first piece of an answer."""
 
     @abstractmethod
     def parts(self, place: int, piece: Piece) -> Iterator[Choice]:
         """What a piece adds; the last of them has the finish reason, and nothing else."""
 
-    async def respond(self, served: AbstractAsyncContextManager[Served]) -> Response:
+    async def respond(self, admitted: AbstractAsyncContextManager[Admitted]) -> Response:
         """The document when all is done, or a stream that has begun."""
         if self.asked.stream:
-            return await EventStream.begun(self._events(served), self.desk.error)
-        async with served as answers:
+            return await EventStream.begun(self._events(admitted), self.frontend.error)
+        async with admitted as answers:
             await answers.finished()
-            return await self.desk.prepared(lambda: document(self._document(answers)), "documents")
+            return await self.frontend.prepared(lambda: self._document(answers), "documents")
 
-    def extras(self, served: Served) -> dict[str, Any]:
+    def extras(self, admitted: Admitted) -> dict[str, Any]:
         """Fields beside the choices, of a document or of the first chunk."""
         return {}
 
@@ -84,21 +84,23 @@ class Answer(ABC):
             said["prompt_logprobs"] = logprobs.of_prompt(entries or (), self.names)
         return said
 
-    def _document(self, served: Served) -> dict[str, Any]:
-        done = served.done()
+    def _document(self, admitted: Admitted) -> Response:
+        done = admitted.done()
         choices = [self.choice(place, one) for place, one in enumerate(done)]
-        head = self._envelope(self.object)
-        return {**head, "choices": choices, "usage": self._usage(done), **self.extras(served)}
+        head = {**self._envelope(self.object), "choices": choices, "usage": self._usage(done)}
+        return document({**head, **self.extras(admitted)})
 
-    async def _events(self, served: AbstractAsyncContextManager[Served]) -> AsyncGenerator[bytes]:
+    async def _events(
+        self, admitted: AbstractAsyncContextManager[Admitted]
+    ) -> AsyncGenerator[bytes]:
         begun: set[int] = set()
-        async with served as answers:
-            async with aclosing(answers.news()) as news:
-                async for place, piece in news:
+        async with admitted as answers:
+            async with aclosing(answers.pieces()) as pieces:
+                async for place, piece in pieces:
                     if place not in begun:
                         opening = partial(self._opening, place, answers, first=not begun)
                         begun.add(place)
-                        for chunk in await self.desk.prepared(opening, "documents"):
+                        for chunk in await self.frontend.prepared(opening, "documents"):
                             yield chunk
                     for choice in self.parts(place, piece):
                         yield self._chunk([choice])
@@ -106,10 +108,10 @@ class Answer(ABC):
                 yield self._chunk([], usage=self._usage(answers.done()))
         yield DONE
 
-    def _opening(self, place: int, served: Served, first: bool) -> list[bytes]:
+    def _opening(self, place: int, admitted: Admitted, first: bool) -> list[bytes]:
         """The chunks that begin an answer; those of the first have what stands beside the choices."""
-        extras = self.extras(served) if first else {}
-        return [self._chunk([choice], **extras) for choice in self.opening(place, served)]
+        extras = self.extras(admitted) if first else {}
+        return [self._chunk([choice], **extras) for choice in self.opening(place, admitted)]
 
     def _chunk(self, choices: list[Choice], **extras: Any) -> bytes:
         usage = {"usage": None} if self.asked.includes_usage else {}
@@ -117,7 +119,7 @@ class Answer(ABC):
 
     def _envelope(self, object: str) -> dict[str, Any]:
         head = {"id": self._id, "object": object, "created": self._created}
-        return {**head, "model": self.desk.name}
+        return {**head, "model": self.frontend.name}
 
     def _usage(self, done: Sequence[Completion]) -> dict[str, int]:
         """Of all prompts together; each completion has the figures of all that belong to its prompt.

@@ -11,9 +11,9 @@ from starlette.responses import Response
 from engine.errors import LockstepError
 from engine.generate import Engine
 from engine.server import about, chat, completions, inspect, responses, text
-from engine.server.attendance import Attending
-from engine.server.desk import Desk
 from engine.server.errors import of_http, of_validation
+from engine.server.exchange import ExchangeMiddleware
+from engine.server.frontend import Frontend
 from engine.server.security import Guard
 from engine.server.settings import Settings
 
@@ -46,7 +46,7 @@ _ERROR = {
 
 def build_app(engine: Engine, settings: Settings) -> FastAPI:
     """The API of one engine, whose cache must be paged; RequestError else."""
-    desk = Desk(engine, settings)
+    frontend = Frontend(engine, settings)
     app = FastAPI(
         title="Lockstep",
         summary="The OpenAI API for text, by one model.",
@@ -56,14 +56,19 @@ def build_app(engine: Engine, settings: Settings) -> FastAPI:
         swagger_ui_oauth2_redirect_url=None,
         responses={"4XX": _ERROR, "5XX": _ERROR},
     )
-    app.state.desk = desk
+    app.state.frontend = frontend
     for router in _ROUTERS:
         app.include_router(router)
-    _handle_errors(app, desk)
+    _handle_errors(app, frontend)
     endpoints = {getattr(route, "path", "") for router in _ROUTERS for route in router.routes}
     # The last that is added is the first that a request meets.
     app.add_middleware(
-        Attending, settings, Guard(settings.api_key), desk.present, desk.metrics, endpoints
+        ExchangeMiddleware,
+        settings,
+        Guard(settings.api_key),
+        frontend.in_flight,
+        frontend.metrics,
+        endpoints,
     )
     if settings.cors_origins:
         app.add_middleware(
@@ -76,7 +81,7 @@ def build_app(engine: Engine, settings: Settings) -> FastAPI:
     return app
 
 
-def _handle_errors(app: FastAPI, desk: Desk) -> None:
+def _handle_errors(app: FastAPI, frontend: Frontend) -> None:
     """Every error has the API's shape."""
 
     @app.exception_handler(StarletteHTTPException)
@@ -89,4 +94,4 @@ def _handle_errors(app: FastAPI, desk: Desk) -> None:
 
     @app.exception_handler(LockstepError)
     async def of_engine(request: Request, error: LockstepError) -> Response:
-        return desk.error(error).response
+        return frontend.error(error).response

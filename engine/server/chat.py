@@ -14,10 +14,10 @@ from engine.generate import Completion, Piece, SamplingParams
 from engine.generate.answer import TokenLogprob
 from engine.generate.structured import Structure
 from engine.server import logprobs
-from engine.server.answer import Answer, AtDesk, Choice
+from engine.server.answer import Answer, Choice, FrontendDep
 from engine.server.body import StrictRoute
 from engine.server.conversation import MOST_TOOLS, Message, Name, Tool
-from engine.server.desk import Desk, Served
+from engine.server.frontend import Admitted, Frontend
 from engine.server.schema import (
     Generating,
     NamedSchema,
@@ -138,7 +138,7 @@ _TAKEN = frozenset(
 )
 
 
-def encoded(desk: Desk, asked: ChatRequest) -> list[int]:
+def encoded(frontend: Frontend, asked: ChatRequest) -> list[int]:
     """The conversation's ids, by the model's chat template; RequestError where that refuses it."""
     messages = [message.for_template() for message in asked.messages]
     options: dict[str, Any] = {
@@ -147,19 +147,21 @@ def encoded(desk: Desk, asked: ChatRequest) -> list[int]:
         **asked.chat_template_kwargs,
     }
     if asked.called_for:
-        without = desk.speaking.render_chat(messages, **options)
+        without = frontend.speaking.render_chat(messages, **options)
         options["tools"] = [tool.for_template() for tool in asked.tools]
-        if desk.speaking.render_chat(messages, **options) == without:
+        if frontend.speaking.render_chat(messages, **options) == without:
             raise RequestError("the model's chat template has no place for tools: leave them out")
-    return desk.speaking.encode_chat(messages, **options)
+    return frontend.speaking.encode_chat(messages, **options)
 
 
 @router.post("/v1/chat/completions")
-async def chat(asked: ChatRequest, desk: AtDesk) -> Response:
+async def chat(asked: ChatRequest, frontend: FrontendDep) -> Response:
     """The assistant's next message, or n of them to choose from."""
-    desk.check_model(asked.model)
-    served = desk.served(lambda: [encoded(desk, asked)], 1, asked.params(desk.window))
-    return await _Chat(desk, asked).respond(served)
+    frontend.check_model(asked.model)
+    admitted = frontend.admitted(
+        lambda: [encoded(frontend, asked)], 1, asked.params(frontend.window)
+    )
+    return await _Chat(frontend, asked).respond(admitted)
 
 
 class _Chat(Answer):
@@ -168,8 +170,8 @@ class _Chat(Answer):
     chunk_object = "chat.completion.chunk"
     asked: ChatRequest
 
-    def __init__(self, desk: Desk, asked: ChatRequest) -> None:
-        super().__init__(desk, asked)
+    def __init__(self, frontend: Frontend, asked: ChatRequest) -> None:
+        super().__init__(frontend, asked)
         self._readers = [asked.reader() for _ in range(asked.n)]
         self._calls = [0] * asked.n
 
@@ -191,11 +193,11 @@ class _Chat(Answer):
             choice["token_ids"] = done.token_ids
         return choice
 
-    def extras(self, served: Served) -> dict[str, Any]:
-        (request,) = served.requests
+    def extras(self, admitted: Admitted) -> dict[str, Any]:
+        (request,) = admitted.requests
         return self.of_prompt(request.prompt, request.prompt_logprobs)
 
-    def opening(self, place: int, served: Served) -> Iterator[Choice]:
+    def opening(self, place: int, admitted: Admitted) -> Iterator[Choice]:
         yield self._chunk_choice(place, {"role": "assistant", "content": ""})
 
     def parts(self, place: int, piece: Piece) -> Iterator[Choice]:

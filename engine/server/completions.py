@@ -13,9 +13,9 @@ from engine.generate import Completion, Piece, SamplingParams
 from engine.generate.answer import TokenLogprob
 from engine.generate.prompts import Prompt
 from engine.server import logprobs
-from engine.server.answer import Answer, AtDesk, Choice
+from engine.server.answer import Answer, Choice, FrontendDep
 from engine.server.body import StrictRoute
-from engine.server.desk import Desk, Served
+from engine.server.frontend import Admitted, Frontend
 from engine.server.schema import MOST_ANSWERS, Generating, Ids, Top, one_of_the_forms, wrong
 
 router = APIRouter(route_class=StrictRoute)
@@ -71,14 +71,14 @@ class CompletionRequest(Generating):
 
 
 @router.post("/v1/completions")
-async def completions(asked: CompletionRequest, desk: AtDesk) -> Response:
+async def completions(asked: CompletionRequest, frontend: FrontendDep) -> Response:
     """What the model goes on with after each of the prompts."""
-    desk.check_model(asked.model)
+    frontend.check_model(asked.model)
     prompts = asked.prompts
-    served = desk.served(
+    admitted = frontend.admitted(
         lambda: prompts, len(prompts), asked.params(), parse_special=asked.parse_special
     )
-    return await _Completions(desk, asked, prompts).respond(served)
+    return await _Completions(frontend, asked, prompts).respond(admitted)
 
 
 class _Completions(Answer):
@@ -86,9 +86,11 @@ class _Completions(Answer):
     object = chunk_object = "text_completion"
     asked: CompletionRequest
 
-    def __init__(self, desk: Desk, asked: CompletionRequest, prompts: Sequence[Prompt]) -> None:
-        super().__init__(desk, asked)
-        self._echoes = [desk.text_of(prompt) if asked.echo else "" for prompt in prompts]
+    def __init__(
+        self, frontend: Frontend, asked: CompletionRequest, prompts: Sequence[Prompt]
+    ) -> None:
+        super().__init__(frontend, asked)
+        self._echoes = [frontend.text_of(prompt) if asked.echo else "" for prompt in prompts]
 
     def choice(self, place: int, done: Completion) -> Choice:
         echo = self._echoes[place // self.asked.n]
@@ -102,8 +104,8 @@ class _Completions(Answer):
             choice["token_ids"] = done.token_ids
         return choice | self.of_prompt(done.prompt_token_ids, done.prompt_logprobs)
 
-    def opening(self, place: int, served: Served) -> Iterator[Choice]:
-        request = served.requests[place // self.asked.n]
+    def opening(self, place: int, admitted: Admitted) -> Iterator[Choice]:
+        request = admitted.requests[place // self.asked.n]
         of_prompt = self.of_prompt(request.prompt, request.prompt_logprobs)
         if self.asked.echo:
             said = self._logprobs(request.prompt, request.prompt_logprobs)

@@ -16,7 +16,7 @@ STILL = 30.0  # seconds from one look at a connection to the next
 class Connection(H11Protocol):
     """One that is closed when two looks in a row find it in the same state, and no request in work.
 
-    A request in work has a deadline of its own, see Attendance.
+    A request in work has a deadline of its own, see Exchange.
     """
 
     _look: asyncio.TimerHandle

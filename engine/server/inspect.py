@@ -15,9 +15,9 @@ from starlette.responses import HTMLResponse, Response
 from engine.errors import TooLongError
 from engine.generate import SamplingParams
 from engine.inspect import inspect_page
-from engine.server.answer import AtDesk
+from engine.server.answer import FrontendDep
 from engine.server.body import StrictRoute
-from engine.server.desk import Desk
+from engine.server.frontend import Frontend
 from engine.server.schema import Strict
 
 router = APIRouter(include_in_schema=False)
@@ -53,14 +53,14 @@ async def form() -> Response:
 
 
 @asking.post("/v1/inspect")
-async def inspect(asked: InspectRequest, desk: AtDesk) -> Response:
+async def inspect(asked: InspectRequest, frontend: FrontendDep) -> Response:
     """The page of a prompt."""
-    page = await desk.placed(lambda: _page(desk, asked), "inspections")
+    page = await frontend.placed(lambda: _page(frontend, asked), "inspections")
     return HTMLResponse(page, headers=HEADERS)
 
 
-def _page(desk: Desk, asked: InspectRequest) -> str:
-    tokens = len(desk.engine.encode(asked.prompt, asked.parse_special))
+def _page(frontend: Frontend, asked: InspectRequest) -> str:
+    tokens = len(frontend.engine.encode(asked.prompt, asked.parse_special))
     if tokens > MOST_TOKENS:
         raise TooLongError(
             f"the prompt has {tokens} tokens, and prompts of at most {MOST_TOKENS} are inspected here; "
@@ -69,7 +69,7 @@ def _page(desk: Desk, asked: InspectRequest) -> str:
     params = SamplingParams(
         **asked.model_dump(exclude={"prompt", "parse_special"}, exclude_none=True)
     )
-    return inspect_page(desk.engine, asked.prompt, params, parse_special=asked.parse_special)
+    return inspect_page(frontend.engine, asked.prompt, params, parse_special=asked.parse_special)
 
 
 router.include_router(asking)

@@ -10,7 +10,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 if TYPE_CHECKING:
-    from engine.server.desk import Desk
+    from engine.server.frontend import Frontend
 
 _SECONDS = (0.01, 0.025, 0.05, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 600.0)
 _TOKEN_SECONDS = (0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1.0, 5.0)
@@ -63,14 +63,14 @@ class Metrics:
 class State(Collector):
     """What is asked of the engine when somebody looks."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, frontend: Frontend) -> None:
+        self._frontend = frontend
 
     def collect(self) -> Iterable[Metric]:
-        desk, cache = self._desk, self._desk.engine.pages
+        frontend, cache = self._frontend, self._frontend.engine.pages
         for name, about, value in (
-            ("requests_running", "Answers that take part in forward passes.", desk.running),
-            ("requests_waiting", "Answers that were asked for and do not run.", desk.waiting),
+            ("requests_running", "Answers that take part in forward passes.", frontend.running),
+            ("requests_waiting", "Answers that were asked for and do not run.", frontend.waiting),
             ("cache_blocks_free", "Blocks of the KV cache that can be had.", cache.pool.available),
             ("cache_blocks_total", "Blocks of the KV cache.", cache.pool.n),
         ):

@@ -18,12 +18,12 @@ from engine.generate import Completion, SamplingParams
 from engine.generate.answer import TokenLogprob
 from engine.generate.structured import Structure
 from engine.server import logprobs
-from engine.server.answer import AtDesk, new_id
+from engine.server.answer import FrontendDep, new_id
 from engine.server.body import StrictRoute
 from engine.server.conversation import Content, Message
-from engine.server.desk import Desk, Served
 from engine.server.document import document
 from engine.server.errors import ApiError
+from engine.server.frontend import Admitted, Frontend
 from engine.server.logprobs import Names
 from engine.server.schema import (
     NamedSchema,
@@ -106,18 +106,18 @@ class ResponsesRequest(Sampling):
 
 
 @router.post("/v1/responses")
-async def responses(asked: ResponsesRequest, desk: AtDesk) -> Response:
+async def responses(asked: ResponsesRequest, frontend: FrontendDep) -> Response:
     """What the model answers to an input."""
-    desk.check_model(asked.model)
-    params, messages = asked.params(desk.window), asked.messages
-    served = desk.served(lambda: [desk.speaking.encode_chat(messages)], 1, params)
-    answer = _Response(desk, asked)
+    frontend.check_model(asked.model)
+    params, messages = asked.params(frontend.window), asked.messages
+    admitted = frontend.admitted(lambda: [frontend.speaking.encode_chat(messages)], 1, params)
+    answer = _Response(frontend, asked)
     if asked.stream:
-        return await EventStream.begun(answer.events(served), desk.error, answer.failure)
-    async with served as answers:
+        return await EventStream.begun(answer.events(admitted), frontend.error, answer.failure)
+    async with admitted as answers:
         await answers.finished()
         (done,) = answers.done()
-        return await desk.prepared(
+        return await frontend.prepared(
             lambda: document(answer.document(done, answers.cached_tokens)), "documents"
         )
 
@@ -125,9 +125,9 @@ async def responses(asked: ResponsesRequest, desk: AtDesk) -> Response:
 class _Response:
     """One response, as a document or as events, which are numbered."""
 
-    def __init__(self, desk: Desk, asked: ResponsesRequest) -> None:
-        self._desk, self._asked = desk, asked
-        self._names = Names(desk.tokenizer, by_id=False)
+    def __init__(self, frontend: Frontend, asked: ResponsesRequest) -> None:
+        self._frontend, self._asked = frontend, asked
+        self._names = Names(frontend.tokenizer, by_id=False)
         self._id, self._message_id = new_id("resp_"), new_id("msg_")
         self._created = int(time.time())
         self._number = 0
@@ -146,7 +146,7 @@ class _Response:
             "instructions": asked.instructions,
             "max_output_tokens": asked.max_output_tokens,
             "metadata": asked.metadata,
-            "model": self._desk.name,
+            "model": self._frontend.name,
             "output": [] if done is None else [self._message(done)],
             "parallel_tool_calls": asked.parallel_tool_calls,
             "previous_response_id": None,
@@ -165,23 +165,25 @@ class _Response:
         asked = self._asked.text.format
         return asked.model_dump(by_alias=True, exclude_unset=True) if asked else {"type": "text"}
 
-    async def events(self, served: AbstractAsyncContextManager[Served]) -> AsyncGenerator[bytes]:
-        async with served as answers:
+    async def events(
+        self, admitted: AbstractAsyncContextManager[Admitted]
+    ) -> AsyncGenerator[bytes]:
+        async with admitted as answers:
             for kind in ("created", "in_progress"):
                 yield self._event(f"response.{kind}", response=self.document(None))
             yield self._event(
                 "response.output_item.added", output_index=0, item=self._message(None)
             )
             yield self._of_part("response.content_part.added", part=self._part(""))
-            async with aclosing(answers.news()) as news:
-                async for _, piece in news:
+            async with aclosing(answers.pieces()) as pieces:
+                async for _, piece in pieces:
                     if piece.text or piece.logprobs:
                         said = self._logprobs(piece.logprobs)
                         kind = "response.output_text.delta"
                         yield self._of_part(kind, delta=piece.text, logprobs=said)
             (done,) = answers.done()
             ending = self._ending(done, answers.cached_tokens)
-            for told in await self._desk.prepared(lambda: [*ending], "documents"):
+            for told in await self._frontend.prepared(lambda: [*ending], "documents"):
                 yield told
 
     def _ending(self, done: Completion, cached: int) -> Iterator[bytes]:

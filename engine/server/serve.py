@@ -13,9 +13,9 @@ from fastapi import FastAPI
 from engine.errors import RequestError
 from engine.generate import Engine
 from engine.server.app import build_app
-from engine.server.attendance import starting
 from engine.server.connection import Connection
-from engine.server.desk import Desk
+from engine.server.exchange import starting
+from engine.server.frontend import Frontend
 from engine.server.security import LocalOnly
 from engine.server.settings import Settings
 
@@ -33,8 +33,8 @@ def serve(engine: Engine, settings: Settings, host: str = "127.0.0.1", port: int
     app = build_app(engine, settings)
     with _listen(host, port) as listener:
         Server(app, settings, host).run([listener])
-    desk: Desk = app.state.desk
-    return desk.at_work
+    frontend: Frontend = app.state.frontend
+    return frontend.at_work
 
 
 def _listen(host: str, port: int) -> socket.socket:
@@ -62,21 +62,21 @@ class Server(uvicorn.Server):
                 timeout_graceful_shutdown=_LAST_WORDS,
             )
         )
-        self._desk: Desk = app.state.desk
+        self._frontend: Frontend = app.state.frontend
         self._host = host
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        self._desk.present.closed = starting
+        self._frontend.in_flight.closed = starting
         await super().startup(sockets)
-        warm = asyncio.ensure_future(self._desk.warmed())
+        warm = asyncio.ensure_future(self._frontend.warmed())
         while not self.should_exit and not warm.done():
             await asyncio.wait([warm], timeout=0.1)
         if sockets and warm.done():
             warm.result()
-            self._desk.present.closed = None
+            self._frontend.in_flight.closed = None
             host = f"[{self._host}]" if ":" in self._host else self._host
             port = sockets[0].getsockname()[1]
-            sys.stdout.write(f"serving {self._desk.name} at http://{host}:{port}\n")
+            sys.stdout.write(f"serving {self._frontend.name} at http://{host}:{port}\n")
             sys.stdout.flush()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
@@ -85,6 +85,6 @@ class Server(uvicorn.Server):
         self.should_exit = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        limit = self._desk.settings.shutdown_timeout
-        await self._desk.present.drain(limit, hurried=lambda: self.force_exit)
+        limit = self._frontend.settings.shutdown_timeout
+        await self._frontend.in_flight.drain(limit, hurried=lambda: self.force_exit)
         await super().shutdown(sockets)

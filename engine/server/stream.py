@@ -11,8 +11,8 @@ from typing import Any
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from engine.server.attendance import Attendance
 from engine.server.errors import ApiError
+from engine.server.exchange import Exchange
 
 PATIENCE = 2.0  # seconds that the end of a stream may take to be sent
 DONE = b"data: [DONE]\n\n"
@@ -59,7 +59,7 @@ class EventStream(Response):
         async def body(data: bytes, more: bool = True) -> None:
             await send({"type": "http.response.body", "body": data, "more_body": more})
 
-        attendance: Attendance = scope["state"]["attendance"]
+        exchange: Exchange = scope["state"]["exchange"]
         start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
         error: ApiError | None = None
         try:
@@ -68,8 +68,8 @@ class EventStream(Response):
                 await body(self._first)
                 async for data in events:
                     await body(data)
-        except asyncio.CancelledError:  # the clock was stopped, see Attendance
-            error = attendance.verdict
+        except asyncio.CancelledError:  # the clock was stopped, see Exchange
+            error = exchange.verdict
             if error is None:
                 raise
         except Exception as fault:

@@ -10,11 +10,11 @@ from starlette.responses import Response
 
 from engine.errors import RequestError
 from engine.generate.checks import shown
-from engine.server.answer import AtDesk
+from engine.server.answer import FrontendDep
 from engine.server.body import StrictRoute
 from engine.server.conversation import Message
-from engine.server.desk import Desk
 from engine.server.document import document
+from engine.server.frontend import Frontend
 from engine.server.schema import Ids, Strict, wrong
 
 router = APIRouter(route_class=StrictRoute)
@@ -48,21 +48,21 @@ class DetokenizeRequest(Strict):
 
 
 @router.post("/tokenize")
-async def tokenize(asked: TokenizeRequest, desk: AtDesk) -> Response:
+async def tokenize(asked: TokenizeRequest, frontend: FrontendDep) -> Response:
     """The ids of a text, and how many they are beside the most that the model can read."""
-    desk.check_model(asked.model)
-    return await desk.prepared(lambda: document(_tokens(desk, asked)))
+    frontend.check_model(asked.model)
+    return await frontend.prepared(lambda: document(_tokens(frontend, asked)))
 
 
 @router.post("/detokenize")
-async def detokenize(asked: DetokenizeRequest, desk: AtDesk) -> Response:
+async def detokenize(asked: DetokenizeRequest, frontend: FrontendDep) -> Response:
     """The text of some ids."""
-    desk.check_model(asked.model)
-    return await desk.prepared(lambda: document({"prompt": _text(desk, asked)}))
+    frontend.check_model(asked.model)
+    return await frontend.prepared(lambda: document({"prompt": _text(frontend, asked)}))
 
 
-def _tokens(desk: Desk, asked: TokenizeRequest) -> dict[str, Any]:
-    tokenizer = desk.speaking
+def _tokens(frontend: Frontend, asked: TokenizeRequest) -> dict[str, Any]:
+    tokenizer = frontend.speaking
     if asked.prompt is None:
         messages = [message.for_template() for message in asked.messages]
         ids = tokenizer.encode_chat(
@@ -72,14 +72,14 @@ def _tokens(desk: Desk, asked: TokenizeRequest) -> dict[str, Any]:
         ids = tokenizer.encode_prompt(asked.prompt, asked.parse_special)
     else:
         ids = tokenizer.encode(asked.prompt, False, parse_special=asked.parse_special)
-    said = {"tokens": ids, "count": len(ids), "max_model_len": desk.window}
+    said = {"tokens": ids, "count": len(ids), "max_model_len": frontend.window}
     if asked.return_token_strs:
         said["token_strs"] = [tokenizer.id_to_token(token) for token in ids]
     return said
 
 
-def _text(desk: Desk, asked: DetokenizeRequest) -> str:
-    tokenizer = desk.speaking
+def _text(frontend: Frontend, asked: DetokenizeRequest) -> str:
+    tokenizer = frontend.speaking
     for unknown in (token for token in asked.tokens if tokenizer.id_to_token(token) is None):
         raise RequestError(f"tokens: the model's tokenizer has no token of id {shown(unknown)}")
     return tokenizer.decode(asked.tokens, skip_special_tokens=asked.skip_special_tokens)

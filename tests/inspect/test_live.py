@@ -13,8 +13,8 @@ import pytest
 
 from engine import Engine
 from engine.server import Settings
-from engine.server.desk import Desk
 from engine.server.errors import ApiError
+from engine.server.frontend import Frontend
 from engine.server.inspect import MOST_TOKENS
 from tests.inspect.test_page import HOSTILE, Read
 from tests.server.serving import Answer, Client, serving, speaking_folder
@@ -98,7 +98,7 @@ def test_an_inspection_has_a_place_in_the_queue(
     served: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(served, "max_batch", 1)
-    desk = Desk(served, Settings(max_queue=0))
+    frontend = Frontend(served, Settings(max_queue=0))
 
     async def both() -> str:
         """The second comes while the first has the only place."""
@@ -109,10 +109,10 @@ def test_an_inspection_has_a_place_in_the_queue(
             done.wait(60)
             return "done"
 
-        running = asyncio.create_task(desk.placed(first, "inspections"))
+        running = asyncio.create_task(frontend.placed(first, "inspections"))
         await asyncio.to_thread(at_work.wait, 60)
         with pytest.raises(ApiError) as refused:
-            await desk.placed(str, "inspections")
+            await frontend.placed(str, "inspections")
         assert refused.value.status_code == 429
         done.set()
         return await running

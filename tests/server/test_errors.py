@@ -13,8 +13,8 @@ from engine import Engine
 from engine.errors import CacheFullError, LockstepError, RequestError, TooLongError
 from engine.server import Settings
 from engine.server.chat import ChatRequest
-from engine.server.desk import Desk
 from engine.server.errors import ApiError, of_validation
+from engine.server.frontend import Frontend
 from engine.server.security import LocalOnly
 from tests.server.serving import Client, serving
 
@@ -78,15 +78,15 @@ def test_every_error_has_the_four_fields() -> None:
 def test_what_the_engine_raises_has_a_status(
     engine: Engine, fault: Exception, status: int, code: str | None
 ) -> None:
-    error = Desk(engine, Settings()).error(fault)
+    error = Frontend(engine, Settings()).error(fault)
     assert (error.status_code, error.code) == (status, code)
 
 
 def test_nobody_is_told_where_the_models_files_are(engine: Engine) -> None:
-    desk = Desk(engine, Settings(served_name="tiny"))
+    frontend = Frontend(engine, Settings(served_name="tiny"))
     path = engine.checkpoint.path
-    assert desk.error(RequestError(f"{path} has no x")).message == "tiny has no x"
-    assert SECRET not in desk.error(ValueError(SECRET)).message
+    assert frontend.error(RequestError(f"{path} has no x")).message == "tiny has no x"
+    assert SECRET not in frontend.error(ValueError(SECRET)).message
 
 
 def test_the_log_has_a_fault_and_no_prompt(
@@ -94,7 +94,7 @@ def test_the_log_has_a_fault_and_no_prompt(
 ) -> None:
     for shown in (False, True):
         caplog.clear()
-        Desk(engine, Settings(log_prompts=shown)).error(ValueError(SECRET))
+        Frontend(engine, Settings(log_prompts=shown)).error(ValueError(SECRET))
         assert "ValueError" in caplog.text
         assert (SECRET in caplog.text) is shown
 

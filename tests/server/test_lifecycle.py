@@ -21,7 +21,7 @@ from starlette.types import Message
 from engine import Engine
 from engine.errors import LockstepError, RequestError
 from engine.server import Settings, build_app, serve
-from engine.server.attendance import stopping
+from engine.server.exchange import stopping
 from engine.server.serve import Server
 from tests.server.serving import NAME, PATIENCE, Answer, Client, serving, wait_until
 
@@ -177,7 +177,7 @@ class Starting:
     def __init__(self, app: FastAPI, bound: socket.socket) -> None:
         self.go = Event()
         self.client = Client(bound.getsockname()[1])
-        self.server = Server(app, app.state.desk.settings, "127.0.0.1")
+        self.server = Server(app, app.state.frontend.settings, "127.0.0.1")
         self.thread = Thread(target=self.server.run, args=([bound],))
 
     def warm(self, progress: Callable[[int], None]) -> None:
@@ -244,7 +244,7 @@ def test_a_server_that_cannot_warm_up_ends(engine: Engine, monkeypatch: pytest.M
 
 def test_while_the_server_stops_nobody_is_let_in(engine: Engine) -> None:
     app = build_app(engine, Settings(served_name=NAME))
-    app.state.desk.present.closed = stopping
+    app.state.frontend.in_flight.closed = stopping
     for path, status in (
         (COMPLETIONS, 503),
         ("/v1/models", 503),
@@ -336,16 +336,16 @@ def test_requests_are_counted_by_endpoint_and_status(engine: Engine) -> None:
 
 def test_what_cannot_be_stopped_is_known(folder: Path) -> None:
     """Whoever asked is told in time; the thread goes on."""
-    desk = build_app(Engine.load(folder, cache="paged"), Settings()).state.desk
+    frontend = build_app(Engine.load(folder, cache="paged"), Settings()).state.frontend
     free = Event()
 
     async def in_vain() -> None:
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.1):
-                await desk.prepared(lambda: free.wait(PATIENCE), "inspections")
+                await frontend.prepared(lambda: free.wait(PATIENCE), "inspections")
 
-    assert not desk.at_work
+    assert not frontend.at_work
     asyncio.run(in_vain())
-    assert desk.at_work
+    assert frontend.at_work
     free.set()
-    wait_until(lambda: not desk.at_work, "it is done")
+    wait_until(lambda: not frontend.at_work, "it is done")

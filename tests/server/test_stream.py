@@ -16,8 +16,8 @@ from starlette.types import Message
 from engine import Engine
 from engine.generate.answer import TokenLogprob
 from engine.server import logprobs, stream
-from engine.server.attendance import Attendance
 from engine.server.errors import ApiError
+from engine.server.exchange import Exchange
 from engine.server.logprobs import Names
 from engine.server.stream import EventStream, event
 from tests.server.serving import NAME, Client, serving
@@ -54,12 +54,12 @@ async def said(
     async def receive() -> Message:
         raise AssertionError("a stream asks nothing")
 
-    attendance = Attendance(within)
-    async with attendance.clock:
+    exchange = Exchange(within)
+    async with exchange.clock:
         if stop is not None:
-            attendance.verdict = stop
+            exchange.verdict = stop
         response = await EventStream.begun(events, lambda fault: ApiError(500, repr(fault)))
-        scope = {"type": "http", "state": {"attendance": attendance}}
+        scope = {"type": "http", "state": {"exchange": exchange}}
         await response(scope, receive, send or keep)
     return [dict(message) for message in messages]
 

@@ -97,8 +97,8 @@ def test_they_share_passes(server: Client, engine: Engine) -> None:
             clients.submit(server.get, COMPLETIONS, {**asked, "prompt": [5 + i]})
             for i in range(AT_ONCE)
         ]
-        present = lambda: server.metric("requests_running") + server.metric("requests_waiting")  # noqa: E731
-        wait_until(lambda: present() == AT_ONCE, "all of them are there")
+        in_flight = lambda: server.metric("requests_running") + server.metric("requests_waiting")  # noqa: E731
+        wait_until(lambda: in_flight() == AT_ONCE, "all of them are there")
         held.let(10_000)
         for answer in answers:
             answer.result(PATIENCE)

@@ -35,7 +35,7 @@ class ClientGoneError(Exception):
     """Nobody waits for the answer."""
 
 
-class Attendance:
+class Exchange:
     """One request that is being answered, for so many seconds at most; `stop` ends it where it awaits something."""
 
     def __init__(self, seconds: float) -> None:
@@ -54,7 +54,7 @@ class Attendance:
             self.clock.reschedule(0.0)
 
 
-class Attending:
+class ExchangeMiddleware:
     """The part of the server around the application: every request is attended by it.
 
     It reads the body, up to its limit, and answers for what goes wrong where the application did not.
@@ -65,78 +65,76 @@ class Attending:
         app: ASGIApp,
         settings: Settings,
         guard: Guard,
-        present: Present,
+        in_flight: InFlight,
         metrics: Metrics,
         endpoints: Set[str],
     ) -> None:
         self.app, self.settings, self.guard = app, settings, guard
-        self.present, self.metrics, self.endpoints = present, metrics, endpoints
+        self.in_flight, self.metrics, self.endpoints = in_flight, metrics, endpoints
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        attendance = Attendance(self.settings.request_timeout)
-        scope.setdefault("state", {})["attendance"] = attendance
-        error = await self._outcome(attendance, scope, receive, send)
-        if error is not None and not attendance.started:
-            await error.response(scope, receive, _noting(send, attendance))
-        self._note(scope, attendance)
+        exchange = Exchange(self.settings.request_timeout)
+        scope.setdefault("state", {})["exchange"] = exchange
+        error = await self._outcome(exchange, scope, receive, send)
+        if error is not None and not exchange.started:
+            await error.response(scope, receive, _noting(send, exchange))
+        self._note(scope, exchange)
 
     async def _outcome(
-        self, attendance: Attendance, scope: Scope, receive: Receive, send: Send
+        self, exchange: Exchange, scope: Scope, receive: Receive, send: Send
     ) -> ApiError | None:
         """What ended the request, if not its answer."""
         try:
-            async with attendance.clock:
-                with self.present.during(attendance):
-                    await self._attend(attendance, scope, receive, send)
+            async with exchange.clock:
+                with self.in_flight.during(exchange):
+                    await self._handle(exchange, scope, receive, send)
         except ApiError as refused:
             return refused
         except ClientGoneError:
             return None
         except Exception as fault:
-            if isinstance(fault, TimeoutError) and attendance.clock.expired():
-                return attendance.verdict
+            if isinstance(fault, TimeoutError) and exchange.clock.expired():
+                return exchange.verdict
             return internal(fault, self.settings)
         return None
 
-    async def _attend(
-        self, attendance: Attendance, scope: Scope, receive: Receive, send: Send
-    ) -> None:
+    async def _handle(self, exchange: Exchange, scope: Scope, receive: Receive, send: Send) -> None:
         self.guard.check(scope)
-        if self.present.closed is not None and scope["path"] not in ALWAYS:
-            raise self.present.closed()
+        if self.in_flight.closed is not None and scope["path"] not in ALWAYS:
+            raise self.in_flight.closed()
         body = await _whole(scope, receive, self.settings.max_body)
-        async with _watched(receive, attendance):
-            await self.app(scope, _once(body), _noting(send, attendance))
+        async with _watched(receive, exchange):
+            await self.app(scope, _once(body), _noting(send, exchange))
 
-    def _note(self, scope: Scope, attendance: Attendance) -> None:
+    def _note(self, scope: Scope, exchange: Exchange) -> None:
         """Counts and logs a request that is over: by its endpoint, for an address can say anything."""
         path = scope["path"] if scope["path"] in self.endpoints else "other"
         endpoint: str = scope["route"].path if "route" in scope else path
-        seconds = time.perf_counter() - attendance.arrived
-        self.metrics.request(endpoint, attendance.status, seconds)
-        log.info("%s %s: %d in %.3f s", scope["method"], endpoint, attendance.status, seconds)
+        seconds = time.perf_counter() - exchange.arrived
+        self.metrics.request(endpoint, exchange.status, seconds)
+        log.info("%s %s: %d in %.3f s", scope["method"], endpoint, exchange.status, seconds)
 
 
-class Present:
+class InFlight:
     """The requests that are being answered; while `closed`, which says why, no others are let in."""
 
     def __init__(self) -> None:
         self.closed: Callable[[], ApiError] | None = None
-        self._all: set[Attendance] = set()
+        self._all: set[Exchange] = set()
 
     def __len__(self) -> int:
         return len(self._all)
 
     @contextmanager
-    def during(self, attendance: Attendance) -> Iterator[None]:
-        self._all.add(attendance)
+    def during(self, exchange: Exchange) -> Iterator[None]:
+        self._all.add(exchange)
         try:
             yield
         finally:
-            self._all.discard(attendance)
+            self._all.discard(exchange)
 
     async def drain(self, timeout: float, hurried: Callable[[], bool]) -> None:
         """Lets those that are there finish, unless it is `hurried`; who is not done by then is told so."""
@@ -144,8 +142,8 @@ class Present:
         end = time.perf_counter() + timeout
         while self._all and time.perf_counter() < end and not hurried():
             await asyncio.sleep(0.02)
-        for attendance in tuple(self._all):
-            attendance.stop(stopping())
+        for exchange in tuple(self._all):
+            exchange.stop(stopping())
         while self._all:  # until they have been told
             await asyncio.sleep(0.02)
 
@@ -215,11 +213,11 @@ def _once(body: bytes) -> Receive:
     return receive
 
 
-def _noting(send: Send, attendance: Attendance) -> Send:
+def _noting(send: Send, exchange: Exchange) -> Send:
     async def noting(message: Message) -> None:
         if message["type"] == "http.response.start":
-            attendance.started, attendance.status = True, message["status"]
-        attendance.complete |= message["type"] == "http.response.body" and not message.get(
+            exchange.started, exchange.status = True, message["status"]
+        exchange.complete |= message["type"] == "http.response.body" and not message.get(
             "more_body", False
         )
         await send(message)
@@ -228,14 +226,14 @@ def _noting(send: Send, attendance: Attendance) -> Send:
 
 
 @asynccontextmanager
-async def _watched(receive: Receive, attendance: Attendance) -> AsyncIterator[None]:
+async def _watched(receive: Receive, exchange: Exchange) -> AsyncIterator[None]:
     """Ends the request when its client leaves."""
 
     async def watch() -> None:
         while (await receive())["type"] != "http.disconnect":
             pass
-        if not attendance.complete:  # else it is the end of the answer that was seen
-            attendance.stop(None)
+        if not exchange.complete:  # else it is the end of the answer that was seen
+            exchange.stop(None)
 
     watching = asyncio.create_task(watch())
     try:

@@ -1,4 +1,4 @@
-"""Where requests are taken in: places in the queue, preparation beside the event loop, and the engine.
+"""Where requests are admitted: places in the queue, preparation beside the event loop, and the engine.
 
 What a request asks of the engine is what `Engine.generate` is asked: the same SamplingParams, the same
 requests, the same passes.
@@ -17,8 +17,8 @@ from engine.errors import LockstepError, RequestError, TooLongError
 from engine.generate import Completion, Engine, Piece, SamplingParams
 from engine.generate.prompts import Prompt
 from engine.generate.request import Request, completions
-from engine.server.attendance import Present, internal, log
 from engine.server.errors import ApiError
+from engine.server.exchange import InFlight, internal, log
 from engine.server.metrics import Metrics, State
 from engine.server.settings import Settings
 from engine.tokenizer import Tokenizer
@@ -26,7 +26,7 @@ from engine.tokenizer import Tokenizer
 T = TypeVar("T")
 
 
-class Desk:
+class Frontend:
     """One engine with its queue.
 
     RequestError where the engine's cache is not paged: answers would have no passes in common.
@@ -38,7 +38,7 @@ class Desk:
         self.engine, self.settings = engine, settings
         self.name = settings.served_name or engine.checkpoint.path.stem
         self.created = int(time.time())
-        self.metrics, self.present = Metrics(), Present()
+        self.metrics, self.in_flight = Metrics(), InFlight()
         self.metrics.registry.register(State(self))
         #: The most tokens of a prompt and its answer together.
         self.window = min(engine.spec.context, engine.pages.capacity + 1)
@@ -108,14 +108,14 @@ class Desk:
         return max(0, self._taken - self.running)
 
     @asynccontextmanager
-    async def served(
+    async def admitted(
         self,
         prompts: Callable[[], Sequence[Prompt]],
         n: int,
         params: SamplingParams,
         *,
         parse_special: bool = False,
-    ) -> AsyncIterator[Served]:
+    ) -> AsyncIterator[Admitted]:
         """The answers to n prompts, which are made beside the event loop; they have places meanwhile."""
         since = time.perf_counter()
         with self._places(n * params.answers):
@@ -123,7 +123,7 @@ class Desk:
             requests = await self.prepared(
                 lambda: [self._request(each, params, parse_special) for each in prompts()], kind
             )
-            yield Served(self, requests, since)
+            yield Admitted(self, requests, since)
             self._log(requests)
 
     async def warmed(self) -> None:
@@ -187,19 +187,19 @@ class Desk:
             self._taken -= n
 
 
-class Served:
+class Admitted:
     """Requests that the engine answers; `answers` are all that are made, by their place in the API."""
 
-    def __init__(self, desk: Desk, requests: Sequence[Request], since: float) -> None:
-        self._desk, self.requests, self._since = desk, requests, since
+    def __init__(self, frontend: Frontend, requests: Sequence[Request], since: float) -> None:
+        self._frontend, self.requests, self._since = frontend, requests, since
         self.answers = [answer for request in requests for answer in request.answers]
 
-    async def news(self) -> AsyncGenerator[tuple[int, Piece]]:
+    async def pieces(self) -> AsyncGenerator[tuple[int, Piece]]:
         """Each piece with the place of its answer, as soon as it is known."""
-        metrics = self._desk.metrics
+        metrics = self._frontend.metrics
         metrics.prompt_tokens.inc(sum(len(request.prompt) for request in self.requests))
         said, times = [0] * len(self.answers), [self._since] * len(self.answers)
-        async with aclosing(self._desk.engine.attend(self.requests)) as steps:
+        async with aclosing(self._frontend.engine.attend(self.requests)) as steps:
             async for _ in steps:
                 for place, answer in enumerate(self.answers):
                     for piece in answer.pieces[said[place] :]:
@@ -211,8 +211,8 @@ class Served:
 
     async def finished(self) -> None:
         """Waits until all answers are done."""
-        async with aclosing(self.news()) as news:
-            async for _ in news:
+        async with aclosing(self.pieces()) as pieces:
+            async for _ in pieces:
                 pass
 
     @property
