@@ -23,29 +23,12 @@ from engine.errors import LockstepError, RequestError
 from engine.server import Settings, build_app, serve
 from engine.server.exchange import stopping
 from engine.server.serve import Server
+from tests.server.passes import passes
 from tests.server.serving import NAME, PATIENCE, Answer, Client, serving, wait_until
 
 COMPLETIONS, RESPONSES = "/v1/completions", "/v1/responses"
 LONG: dict[str, Any] = {"model": NAME, "prompt": "Hello", "max_tokens": 400, "ignore_eos": True}
 SHORT = {**LONG, "max_tokens": 2, "temperature": 0}
-
-
-@contextmanager
-def held(engine: Engine, passes: int = 0) -> Iterator[Event]:
-    """All forward passes but the first few wait for the event, which is set in the end."""
-    go, seen = Event(), [0]
-
-    def hold(*_: Any) -> None:
-        seen[0] += 1
-        if seen[0] > passes:
-            assert go.wait(PATIENCE)
-
-    handle = engine.decoder.embed.register_forward_pre_hook(hold)
-    try:
-        yield go
-    finally:
-        handle.remove()
-        go.set()
 
 
 @contextmanager
@@ -74,7 +57,7 @@ def at_rest(client: Client) -> None:
 
 def test_a_deadline_is_told(engine: Engine) -> None:
     with serving(engine, request_timeout=0.5) as client:
-        with held(engine):
+        with passes(engine):
             answer = client.ask(COMPLETIONS, LONG)
             assert (answer.status, answer.error["code"]) == (504, "timeout")
         at_rest(client)
@@ -154,7 +137,7 @@ def test_the_queue_has_an_end(engine: Engine, monkeypatch: pytest.MonkeyPatch) -
     """Two run and one waits; the fourth is told to come again, and one that is four by itself never can."""
     monkeypatch.setattr(engine, "max_batch", 2)
     with serving(engine, max_queue=1) as client, ThreadPoolExecutor(3) as clients:
-        with held(engine):
+        with passes(engine):
             inside: list[Future[Answer]] = [
                 clients.submit(client.ask, COMPLETIONS, SHORT) for _ in range(3)
             ]

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from engine import Engine, SamplingParams
+from tests.server.passes import passes
 from tests.server.serving import NAME, PATIENCE, Client, rounds, serving, wait_until
-from tests.server.test_disconnects import passes
 
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 AT_ONCE = 16
