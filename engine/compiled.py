@@ -17,7 +17,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from typing import cast
+from types import FunctionType, MethodType
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -27,7 +28,7 @@ from torch._inductor.exc import InvalidCxxCompiler
 
 from engine.arithmetic import Arithmetic, Computing
 from engine.attention import Step
-from engine.backends import Kernel, eager, sdpa, supports
+from engine.backends import Kernel, eager, sdpa, single, supports
 from engine.backends.scored import Scored
 from engine.cache import Cache, Part, bucket
 from engine.decoder import Block, Decoder
@@ -82,20 +83,20 @@ class CompiledDecoder(Decoder):
         custom: Custom = PLAIN,
         progress: bool = False,
     ) -> None:
-        in_graphs = sdpa.attend if supports("sdpa", model, custom) else eager.attend
+        # Launching a step's kernels one by one would take a GPU longer than running them.
+        self._on_cuda = torch.device(device).type == "cuda"
+        in_graphs = single.attend
+        if self._on_cuda:
+            in_graphs = sdpa.attend if supports("sdpa", model, custom) else eager.attend
         super().__init__(model, InGraphs(in_graphs, backend), device, custom)
         for module in self.modules():
             if isinstance(module, Computing):
                 module.arithmetic = SUMS_OF_FEW_ROWS
         self.progress = progress
-        # Launching a step's kernels one by one would take a GPU longer than running them.
-        self._on_cuda = torch.device(device).type == "cuda"
-        self._graph = torch.compile(
-            self.run,
-            fullgraph=True,
-            dynamic=False,
-            options={"triton.cudagraphs": True} if self._on_cuda else None,
-        )
+        options: dict[str, Any] = {"guard_filter_fn": _of_what_is_given}
+        if self._on_cuda:
+            options["triton.cudagraphs"] = True
+        self._graph = torch.compile(_run_of(self), fullgraph=True, dynamic=False, options=options)
         self.compiled_steps = 0  # that were run as graphs
         self._seen: set[tuple[int, ...]] = set()
 
@@ -165,6 +166,22 @@ def warm(
         finally:
             for part in parts:
                 cache.close(part.room)
+
+
+def _run_of(decoder: Decoder) -> MethodType:
+    """`Decoder.run` of this decoder in code of its own: torch keeps graphs by code."""
+    shared = Decoder.run
+    code = shared.__code__.replace()
+    own = FunctionType(code, shared.__globals__, shared.__name__, shared.__defaults__)
+    return MethodType(own, decoder)
+
+
+def _of_what_is_given(guards: Sequence[Any]) -> list[bool]:
+    """Which of the conditions of a graph are looked at before each step: not those on the decoder itself.
+
+    That has graphs of its own and does not change, and has thousands of them, which take milliseconds.
+    """
+    return [not guard.name.startswith("self.") for guard in guards]
 
 
 def fitting(capacity: int, batch: int, context: int) -> tuple[int, int]:

@@ -16,6 +16,10 @@ def _compiled(
     return fault(f"compiled-{id}", wrong, source, file, old, new, test)
 
 
+def _single(id: str, wrong: str, old: str, new: str, test: str) -> Mutant:
+    return _compiled(f"single-{id}", wrong, "backends/single.py", old, new, test)
+
+
 COMPILED: tuple[Mutant, ...] = (
     _compiled(
         "first-stands-in",
@@ -123,6 +127,59 @@ COMPILED: tuple[Mutant, ...] = (
         "logits: Tensor = self._graph(ids, self.__dict__.setdefault('first', step), cache.layers)",
         _STEPS,
         _DYNAMO,
+    ),
+    _compiled(
+        "graphs-of-all-decoders",
+        "runs the graph of another decoder of the same sizes",
+        "compiled.py",
+        "shared.__code__.replace()",
+        "shared.__code__",
+        "test_compiled.py::test_a_decoder_has_graphs_of_its_own",
+        _DYNAMO,
+    ),
+    _compiled(
+        "unguarded",
+        "runs the graph of a shorter sequence for a longer one",
+        "compiled.py",
+        'not guard.name.startswith("self.")',
+        "False",
+        _LONGER,
+        _DYNAMO,
+    ),
+    _single(
+        "sinks-dropped",
+        "leaves the sinks out",
+        "w = softmax(s.masked_fill(~view.visible, -torch.inf), attn.sinks)",
+        "w = softmax(s.masked_fill(~view.visible, -torch.inf), None)",
+        f"{_FAMILIES}[gpt-oss]",
+    ),
+    _single(
+        "softcap-dropped",
+        "leaves the softcap out",
+        "softcap(s.view(B, H, 1, S) * attn.scale, attn.softcap)",
+        "s.view(B, H, 1, S) * attn.scale",
+        f"{_FAMILIES}[gemma2]",
+    ),
+    _single(
+        "groups-turned",
+        "puts the first query head of each key/value head before all second ones",
+        "for query in queries], 2)",
+        "for query in queries], 1)",
+        f"{_FAMILIES}[qwen2]",
+    ),
+    _single(
+        "unmasked",
+        "reads the slots that hold no token yet",
+        "s.masked_fill(~view.visible, -torch.inf)",
+        "s",
+        _STEPS,
+    ),
+    _single(
+        "bias-dropped",
+        "leaves the user's bias out",
+        "s if view.bias is None else s + view.bias",
+        "s",
+        "test_compiled.py::test_a_users_own_attention_is_in_graphs",
     ),
     _compiled(
         "watched-in-vain",

@@ -19,11 +19,11 @@ def attend(q: Tensor, k: Tensor, v: Tensor, view: View, attn: Scored) -> Tensor:
     s = softcap((grouped @ k.transpose(-1, -2)).view(B, H, T, S) * attn.scale, attn.softcap)
     s = s if view.bias is None else s + view.bias
     s = attn.scores(s.masked_fill(~view.visible, -torch.inf))  # [B, H, T, S]
-    w = attn.weights(_softmax(s, attn.sinks).to(q.dtype))  # [B, H, T, S]
+    w = attn.weights(softmax(s, attn.sinks).to(q.dtype))  # [B, H, T, S]
     return attn.context((w.reshape(B, K, H // K * T, S) @ v).view(B, H, T, -1))
 
 
-def _softmax(scores: Tensor, sinks: Tensor | None) -> Tensor:
+def softmax(scores: Tensor, sinks: Tensor | None) -> Tensor:
     """In float32, over the keys and a head's sink, which takes its share and gives nothing."""
     if sinks is None:
         return scores.softmax(dim=-1, dtype=torch.float32)

@@ -5,6 +5,8 @@ Most graphs are captured and run as they are, which takes a second; the compiler
 
 from __future__ import annotations
 
+import json
+import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from threading import Thread
@@ -21,7 +23,7 @@ from engine import Engine, SamplingParams
 from engine.cache import BLOCK_SIZE, Part, Room
 from engine.compiled import ROWS
 from engine.errors import LockstepError, RequestError
-from engine.mask import Custom
+from engine.mask import PLAIN, Custom
 from engine.probe import attached
 
 #: A golden of each family, and one whose rope follows the length.
@@ -91,12 +93,17 @@ def run(engine: Engine, kind: str, steps: int, rooms: Sequence[int], length: int
 
 
 def assert_same_steps(
-    model: Path, kind: str, steps: int, rooms: Sequence[int], length: int
+    model: Path,
+    kind: str,
+    steps: int,
+    rooms: Sequence[int],
+    length: int,
+    custom: Custom = PLAIN,
 ) -> None:
     """Compiled steps differ by no more than three times what another legal order of all sums makes."""
     tokens = ROOMS * (length + steps + BLOCK_SIZE) if kind == "paged" else None
     plain, other, compiled = (
-        Engine.load(model, cache=kind, cache_tokens=tokens, **options)
+        Engine.load(model, cache=kind, cache_tokens=tokens, custom=custom, **options)
         for options in ({}, {"batch_invariant": True}, {"compiled": True})
     )
     with torch.inference_mode():
@@ -164,6 +171,35 @@ def test_what_is_watched_is_not_compiled(graphs: list[torch.fx.GraphModule]) -> 
             engine.decode(6, cache)
         engine.decode(7, cache)
     assert "layers.0.attn.q_rope" in seen
+    assert len(graphs) == 1
+
+
+def test_a_decoder_has_graphs_of_its_own(
+    graphs: list[torch.fx.GraphModule], tmp_path: Path
+) -> None:
+    """Another one of the same sizes, whose norms are others, does not run its graph."""
+    other = tmp_path / "other"
+    shutil.copytree(LLAMA, other)
+    config = json.loads((other / "config.json").read_text(encoding="utf-8"))
+    config["rms_norm_eps"] = 0.5
+    (other / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    for model in (LLAMA, other):
+        assert_same_steps(model, "contiguous", 2, (0,), 20)
+    assert len(graphs) == 2
+
+
+@pytest.mark.parametrize(
+    "custom",
+    [
+        Custom(mask=lambda q, k: (q - k) % 3 != 1),
+        Custom(bias=lambda q, k: -0.25 * (q - k)),
+    ],
+    ids=["mask", "bias"],
+)
+def test_a_users_own_attention_is_in_graphs(
+    custom: Custom, graphs: list[torch.fx.GraphModule]
+) -> None:
+    assert_same_steps(LLAMA, "contiguous", 6, (0, 1), 20, custom)
     assert len(graphs) == 1
 
 
