@@ -49,7 +49,8 @@ class View:
     """What the queries at q_pos [B, T] see of the keys at k_pos [B, S], in layers of one window.
 
     Among the keys are the queries' own, and they come in the order of their positions, with none left
-    out between a sequence's first and last; slots without a token are behind them. A graph's keys alone
+    out between a sequence's first and last; slots without a token are behind them, and there are none
+    where a sequence has several queries, whose own keys are the last ones then. A graph's keys alone
     may come in another order (`Layout.bucket`): its kernel is one that looks at nothing but positions.
     """
 
@@ -90,6 +91,12 @@ class View:
     def columns(self) -> tuple[Tensor, Tensor]:
         """The positions of queries [B, 1, T, 1] and of keys [B, 1, 1, S]."""
         return self.q_pos[:, None, :, None], self.k_pos[:, None, None, :]
+
+    def keys(self, queries: slice) -> slice:
+        """Where all keys are that these of several queries see, and few others."""
+        before = self.k_pos.shape[1] - self.q_pos.shape[1]  # keys that are older than all queries
+        first = 0 if self.window is None else before + queries.start - self.window + 1
+        return slice(max(0, first), before + queries.stop)
 
     def part(self, queries: slice, keys: slice) -> View:
         """The same for some queries and keys of all sequences: what a kernel that works in tiles asks."""

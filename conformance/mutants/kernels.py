@@ -18,6 +18,7 @@ _CAUSAL = "test_what_is_causal_and_nothing_else_is_known_from_shapes"
 _NO_OTHER = "test_flash_takes_no_other_kernel"
 _REFUSED = "test_where_flash_has_no_kernel_it_is_refused_by_name_and_not_chosen"
 _FLEX_CUT = "test_flex_gives_the_logits_of_eager_however_they_are_cut"
+_TWIN = "test_attention.py::test_backends_equal_the_plain_twin"
 _LENGTHS = "test_flex_has_no_graph_of_its_own_for_a_new_length"
 
 
@@ -31,6 +32,10 @@ def _flash(id: str, wrong: str, source: str, old: str, new: str, test: str) -> M
 
 def _flex(id: str, wrong: str, source: str, old: str, new: str, test: str) -> Mutant:
     return _kernel(f"flex-{id}", wrong, source, "backends/flex.py", old, new, test)
+
+
+def _slices(id: str, wrong: str, source: str, old: str, new: str) -> Mutant:
+    return fault(f"kernel-slices-{id}", wrong, source, "mask.py", old, new, _TWIN)
 
 
 def _linear(id: str, wrong: str, old: str, new: str, test: str) -> Mutant:
@@ -150,6 +155,20 @@ KERNELS: tuple[Mutant, ...] = (
         " and self.custom == PLAIN",
         "",
         _CAUSAL,
+    ),
+    _slices(
+        "oldest-key-lost",
+        "leaves out the oldest key that a slice of queries sees in its window",
+        _WINDOW,
+        "- self.window + 1\n",
+        "- self.window + 2\n",
+    ),
+    _slices(
+        "older-keys-overlooked",
+        "cuts the keys of a slice of queries as if there were no older ones",
+        "pytorch/pytorch#103082",
+        "before + queries.stop",
+        "queries.stop",
     ),
     _flex(
         "sinks-dropped",

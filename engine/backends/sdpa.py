@@ -9,8 +9,9 @@ from torch import Tensor
 from engine.backends.scored import Scored
 from engine.mask import View
 
-#: Queries per call with a mask: so that none of all queries and all keys of a long pass is ever made.
-QUERIES = 512
+#: Queries per call with a mask: so that none of all queries and all keys of a long pass is ever made,
+#: and few keys are read that the first of them do not see.
+QUERIES = 256
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, view: View, attn: Scored) -> Tensor:
@@ -24,9 +25,10 @@ def mix(q: Tensor, k: Tensor, v: Tensor, view: View, scale: float) -> Tensor:
         return _call(q, k, v, view, scale)
     context = q.new_empty(*q.shape[:3], v.shape[-1])  # [B, H, T, D']
     for first in range(0, T, QUERIES):
-        queries = slice(first, first + QUERIES)
-        part = view.part(queries, slice(None))
-        context[:, :, queries] = _call(q[:, :, queries], k, v, part, scale)
+        queries = slice(first, min(first + QUERIES, T))
+        keys = view.keys(queries)
+        part = view.part(queries, keys)
+        context[:, :, queries] = _call(q[:, :, queries], k[:, :, keys], v[:, :, keys], part, scale)
     return context
 
 

@@ -74,7 +74,7 @@ def serve(
         typer.Option(
             min=1,
             help="The most tokens of a forward pass: with fewer, answers wait less while a prompt is read.",
-            show_default=f"{CPU_STEP_TOKENS}; on a GPU 512",
+            show_default=f"{CPU_STEP_TOKENS}; on a GPU 2048",
         ),
     ] = None,
     cache_tokens: Annotated[

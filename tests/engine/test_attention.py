@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -113,10 +114,17 @@ WINDOWS = st.none() | st.integers(1, 6)
 SEEDS = st.integers(0, 10**6)
 
 
+def sdpa_slice_by_slice(q: Tensor, k: Tensor, v: Tensor, view: View, attn: Scores) -> Tensor:
+    """Two queries at a time, each pair with the keys that it sees."""
+    with patch.object(sdpa, "QUERIES", 2):
+        return sdpa.attend(q, k, v, view, attn)
+
+
 #: With tiles that even a few tokens fill.
 SMALL_TILES = Tiled(queries=2, keys=3)
 KERNELS: dict[str, Kernel] = {name: known.attend for name, known in BACKENDS.items()}
 KERNELS["small tiles"] = SMALL_TILES
+KERNELS["sdpa, slice by slice"] = sdpa_slice_by_slice
 #: It is compiled anew for each size of heads; test_backends has it on models.
 del KERNELS["flex"]
 
