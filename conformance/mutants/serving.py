@@ -98,8 +98,8 @@ _SHARING = (
         "gives each call a scheduler of its own for the cache that they share",
         _ORCA,
         "generate/engine.py",
-        "service = self._shared",
-        "service = self._serving(self.pages)",
+        "service = self._shared if own is None",
+        "service = self._serving(self.pages) if own is None",
         "service/test_streams.py::test_streams_that_are_read_in_turns_say_what_each_says_alone",
     ),
     fault(
