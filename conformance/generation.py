@@ -111,7 +111,4 @@ def _passes_tied_experts(golden: Golden, envelope: Envelope, tokens: int) -> boo
 
     A loop by itself has nobody to hand it the reference's experts: its answer may then go on otherwise.
     """
-    return any(
-        min(margins[:tokens]) <= envelope.allowance(probe)
-        for probe, margins in golden.manifest.get("expert_margins", {}).items()
-    )
+    return any(tie < tokens for tie in golden.expert_ties(envelope, shows=lambda probe: False))

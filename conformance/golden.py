@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from fnmatch import fnmatch
 from functools import cached_property
 from pathlib import Path
@@ -189,6 +189,20 @@ class Golden:
         """
         margins = self.manifest["expert_margins"][probe][start:stop]
         return torch.tensor(margins, dtype=torch.float64)
+
+    def expert_ties(self, envelope: Envelope, shows: Callable[[str], bool]) -> frozenset[int]:
+        """The tokens whose experts were chosen within the envelope, at probes that are not shown.
+
+        Another set of experts is as right there. Where it is not shown nobody can say that it was
+        chosen, nor hand on the reference's: the token's logits may then be others.
+        """
+        return frozenset(
+            position
+            for probe, margins in self.manifest.get("expert_margins", {}).items()
+            if not shows(probe)
+            for position, margin in enumerate(margins)
+            if margin <= envelope.allowance(probe)
+        )
 
     def envelope(self, run: str, dtype: torch.dtype) -> Envelope:
         """What a run ("lockstep" or "free") in `dtype` is allowed."""

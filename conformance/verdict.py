@@ -163,6 +163,8 @@ class Trial:
     own: tuple[Standing, ...]
     whole: tuple[Standing, ...]
     logits_outside: bool  # or never shown, where they should have been
+    #: Tokens whose experts are a tie and are not shown, which the free run is not judged by.
+    unjudged: tuple[int, ...] = ()
 
     @property
     def worst(self) -> dict[str, tuple[str, float]]:
@@ -195,9 +197,12 @@ class Judgement:
 
 
 def judge(
-    measurements: Iterable[Measurement], envelope: Callable[[str], Envelope], golden: Golden
+    measurements: Iterable[Measurement],
+    envelope: Callable[[str], Envelope],
+    golden: Golden,
+    unjudged: Collection[int] = (),
 ) -> Judgement:
-    """Holds each measurement against the envelope that is its probe's."""
+    """Holds each measurement against the envelope that is its probe's, but for `unjudged` tokens."""
     found: dict[str, Finding] = {}
     standings: dict[str, Standing] = {}
     for m in measurements:
@@ -206,8 +211,11 @@ def judge(
             standings[m.probe] = Standing(m.probe, torch.full((1, 1), torch.inf), m.problem)
             continue
         shares = envelope(m.probe).shares(m.probe, m.errors)
-        if float(shares.max()) > 1 and m.probe not in found:
-            found[m.probe] = _at_worst_row(m, shares, envelope(m.probe))
+        here = range(m.start, m.start + shares.shape[-1])
+        shares[..., [here.index(token) for token in unjudged if token in here]] = torch.nan
+        known = shares.nan_to_num(0.0, posinf=torch.inf)
+        if float(known.max()) > 1 and m.probe not in found:
+            found[m.probe] = _at_worst_row(m, known, envelope(m.probe))
         before = standings.get(m.probe)
         if before is None or before.problem is None:
             total = len(golden.ids)
@@ -302,7 +310,9 @@ def trial(
     own, whole = golden.envelope("lockstep", dtype), golden.envelope("free", dtype)
     allowed, freely_allowed = (e.with_cache(candidate.cache_rounding) for e in (own, whole))
     free = walk(candidate, golden, dtype, nowhere, schedule, level)
-    freely = judge(free.measurements, freely_allowed, golden)
+    # What such a token changes in later ones, through their attention, is left to the envelope.
+    ties = golden.expert_ties(whole, lambda p: level.offers(p) and candidate.offers(p))
+    freely = judge(free.measurements, freely_allowed, golden, ties)
     locked = Walk()
     alone = Judgement((), ())
     if level >= Level.L4:
@@ -333,7 +343,7 @@ def trial(
             if f.probe not in guilty
         ),
         disagreements=(
-            *disagreements(free.choices, golden, whole),
+            *disagreements([c for c in free.choices if c.position not in ties], golden, whole),
             *expert_ties(free.expert_choices, golden, whole),
         ),
         skipped=tuple(p for p in golden.probes(level) if not candidate.offers(p)),
@@ -347,6 +357,7 @@ def trial(
         whole=freely.standings,
         logits_outside="logits" in {finding.probe for finding in freely.outside}
         or not _reached_the_end(free, golden, level),
+        unjudged=tuple(sorted(ties)),
     )
 
 

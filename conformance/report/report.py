@@ -57,13 +57,19 @@ class Report:
 
     @property
     def notes(self) -> list[str]:
-        """What was skipped: goldens and words, then the probes that a candidate cannot offer."""
+        """What was skipped: goldens and words, the probes that a candidate cannot offer, and tokens."""
         lacking = {
             f"{t.candidate} has no {', '.join(sorted({p.split('.', 2)[-1] for p in t.skipped}))}"
             for t in self.trials
             if t.skipped
         }
-        return [*self.skipped, *sorted(lacking)]
+        tied = [
+            f"{t.case} {t.dtype} {t.candidate}: {len(t.unjudged)} tokens are not judged, whose experts "
+            "are a tie and are not shown"
+            for t in self.trials
+            if t.unjudged
+        ]
+        return [*self.skipped, *sorted(lacking), *tied]
 
     @property
     def summary(self) -> str:

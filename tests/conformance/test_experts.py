@@ -21,6 +21,7 @@ from conformance.golden import Golden
 from conformance.lockstep import nowhere, walk
 from conformance.oracle.capture import capture_quick, refuse_near_ties
 from conformance.oracle.model import Oracle, load
+from conformance.verdict import trial
 from engine.errors import LockstepError
 from tests.conformance.replay import Replay, at, judged
 from tests.conformance.tiny_families import CONFIGS
@@ -142,6 +143,34 @@ def test_an_answer_that_differs_behind_tied_experts_is_excused(
     envelope = mixtral.envelope("free", torch.float32)
     said = answer(Other(mixtral), mixtral, envelope, Level.L5)
     assert len(said.findings) == findings
+
+
+@pytest.mark.parametrize(
+    ("margin", "position", "level", "conforms"),
+    [
+        (1e-9, 5, Level.L3, True),
+        (1e-9, 5, Level.L2, True),
+        (1e-9, 5, Level.L5, False),  # its own experts were shown, and were the reference's
+        (1e-9, 6, Level.L3, False),
+        (1.0, 5, Level.L3, False),
+    ],
+)
+def test_logits_behind_tied_experts_that_are_not_shown_are_not_judged(
+    mixtral: Golden, margin: float, position: int, level: Level, conforms: bool
+) -> None:
+    for margins in mixtral.manifest["expert_margins"].values():
+        margins[:] = [1.0] * len(margins)
+    mixtral.manifest["expert_margins"][IDS][5] = margin
+
+    def alter(_: str, value: Tensor) -> Tensor:
+        if value.shape[1] > position:
+            value[0, position] = value[0, position].flip(-1)
+        return value
+
+    candidate = Replay(mixtral, at("logits", alter))
+    result = trial(candidate, mixtral, torch.float32, mixtral.schedule, level)
+    assert result.conforms is conforms
+    assert result.unjudged == ((5,) if margin < 1 and level < Level.L5 else ())
 
 
 @pytest.mark.parametrize("family", SPARSE)

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import settings
 from torch import Tensor
 
 from conformance.compiled_candidate import candidates, graphs_as_they_are
@@ -22,6 +23,7 @@ from conformance.verdict import trial
 from engine import Engine, SamplingParams
 from engine.cache import BLOCK_SIZE, Part, Room
 from engine.compiled import ROWS
+from engine.device import DTYPES
 from engine.errors import LockstepError, RequestError
 from engine.mask import PLAIN, Custom
 from engine.probe import attached
@@ -31,6 +33,12 @@ GOLDENS = (
     "llama-bias gpt2-inverse-layer mistral-window qwen2 qwen3 gemma-mqa gemma2 gemma3 phi3-partial "
     "olmo2 smollm3 granite mixtral qwen3-moe gpt-oss deepseek-v3 llama-rope-dynamic"
 ).split()
+#: At night all goldens of small models, in each dtype.
+CASES = {name: (name, torch.float32) for name in GOLDENS}
+if settings.default.max_examples > 1000:
+    WHOLE = {file.parent.name for file in REPOSITORY_GOLDENS.glob("*/trace.safetensors")}
+    SMALL = sorted(n for n in WHOLE if (REPOSITORY_GOLDENS / n / "model.safetensors").exists())
+    CASES |= {f"{name}-{dtype}": (name, dtype) for name in SMALL for dtype in DTYPES.values()}
 ROOMS = 4  # of a cache
 CHUNK = 4  # tokens of a prompt at once: with so few, rings of the window wrap around
 LLAMA = REPOSITORY_GOLDENS / "llama-gqa"
@@ -55,13 +63,13 @@ def rows(graphs: Sequence[torch.fx.GraphModule]) -> list[int]:
     return [next(len(x) for x in given if x.dtype == torch.int64) for given in inputs]
 
 
-@pytest.mark.parametrize("name", GOLDENS)
+@pytest.mark.parametrize(("name", "dtype"), list(CASES.values()), ids=list(CASES))
 def test_each_family_is_one_graph_inside_the_envelope(
-    name: str, graphs: list[torch.fx.GraphModule]
+    name: str, dtype: torch.dtype, graphs: list[torch.fx.GraphModule]
 ) -> None:
     golden = Golden(REPOSITORY_GOLDENS / name)
-    (candidate,) = candidates(golden.folder, "cpu", "float32")
-    assert trial(candidate, golden, torch.float32, golden.schedule_in(None)).conforms
+    (candidate,) = candidates(golden.folder, "cpu", str(dtype).removeprefix("torch."))
+    assert trial(candidate, golden, dtype, golden.schedule_in(None)).conforms
     assert len(graphs) == 1
 
 
