@@ -196,8 +196,8 @@ SCORES: tuple[Mutant, ...] = (
         "reads the sinks and leaves them out of the softmax",
         _SINK,
         _EAGER,
-        "_softmax(s, attn.sinks)",
-        "_softmax(s, None)",
+        "softmax(s, attn.sinks)",
+        "softmax(s, None)",
         "attn.weights",
     ),
     knob(

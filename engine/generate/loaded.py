@@ -35,7 +35,7 @@ from engine.tokenizer.formats.open import tokenizer_file
 from engine.weights import Checkpoint, load_parameters, open_checkpoint
 
 PAGED_TOKENS = 8192  # of a paged cache, unless the caller or a small context says otherwise
-STEP_TOKENS = 2048  # of a forward pass: bounds the memory of activations, and how long decoders wait
+STEP_TOKENS = 2048  # of a pass: bounds the memory of activations, and how long decoders wait
 
 
 class LoadedModel:
