@@ -21,6 +21,7 @@ from conformance.generation import answer
 from conformance.golden import (
     REPOSITORY_GOLDENS,
     Golden,
+    holds_goldens,
     is_golden,
     read_manifest,
     remake,
@@ -58,7 +59,7 @@ def run_check(
 ) -> Report:
     """Judges a candidate on TARGETS, or on every golden where there are none.
 
-    A target is a golden's folder, a failure capsule or a MODEL, which is compared with
+    A target is a golden's folder or one that holds goldens, a failure capsule or a MODEL, which is compared with
     transformers where that is installed, else with the committed golden of its name. With `golden`,
     the one target is a MODEL to be compared with that. `candidate` names a factory
     (`module:function`), `cases` is a pattern that chooses among the goldens, and `packer` takes the
@@ -80,7 +81,7 @@ def run_check(
     for target in targets if golden is None else ():
         if is_capsule(Path(target)):
             session.check_capsule(Path(target))
-        elif is_golden(Path(target)):
+        elif is_golden(Path(target)) or holds_goldens(Path(target)):
             session.check_folder(Path(target), cases)
         elif Path(target).parent.name == REPOSITORY_GOLDENS.name and not Path(target).exists():
             raise RequestError(f"there is no golden {target}; see: lockstep golden list")

@@ -58,7 +58,7 @@ def check(
         list[str] | None,
         typer.Argument(
             metavar="[TARGET]...",
-            help="Goldens' folders, a failure capsule, or a MODEL to check: against --golden, live transformers, or its "
+            help="Goldens or folders of them, a failure capsule, or a MODEL to check: against --golden, live transformers, or its "
             "committed golden. Without TARGET, every committed golden is checked.",
         ),
     ] = None,

@@ -228,6 +228,13 @@ def is_golden(folder: Path) -> bool:
     return any((folder / name).is_file() for name in ("manifest.json", "trace.safetensors"))
 
 
+def holds_goldens(folder: Path) -> bool:
+    """Whether it is a folder of goldens, and no model's."""
+    if not folder.is_dir() or (folder / "config.json").exists():
+        return False
+    return any(is_golden(inside) for inside in folder.iterdir())
+
+
 def read_manifest(folder: Path) -> dict[str, Any]:
     """The manifest of a golden folder; missing or foreign ones are an error that says the command."""
     path = folder / "manifest.json"

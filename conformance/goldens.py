@@ -69,7 +69,7 @@ def inventory(root: Path) -> list[Path]:
     found = sorted(p for p in root.iterdir() if p.is_dir() and not p.name.startswith("."))
     if not found:
         raise ModelFileError(f"{root} holds no goldens; make them with: lockstep golden capture")
-    if root == REPOSITORY_GOLDENS:
+    if root.resolve() == REPOSITORY_GOLDENS:
         for name in NAMES:
             if root / name not in found:
                 raise ModelFileError(f"the golden {name} is missing; {remake(name)}")

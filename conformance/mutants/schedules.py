@@ -57,13 +57,6 @@ SCHEDULES: tuple[Mutant, ...] = (
         "if self.pool.available:\n                pass",
     ),
     _paged(
-        "known-overwritten-in-need",
-        "writes over known tokens without forgetting them, where no block is left for a copy",
-        "ovg-project/kvcached#362",
-        "else:\n                self.prefixes.forget(block)",
-        "else:\n                pass",
-    ),
-    _paged(
         "evicted-and-known",
         "gives a block away and still finds it under its old tokens",
         "ovg-project/kvcached#362",

@@ -25,6 +25,15 @@ def _said(id: str, wrong: str, source: str, file: str, old: str, new: str, test:
 
 
 _SHARING = (
+    fault(
+        "paged-known-overwritten-in-need",
+        "writes over known tokens without forgetting them, where no block is left for a copy",
+        "ovg-project/kvcached#362",
+        "cache/paged.py",
+        "else:\n                self.prefixes.forget(block)",
+        "else:\n                pass",
+        "test_prefixes.py::test_what_is_overwritten_in_need_is_known_no_more",
+    ),
     _service(
         "room-kept",
         "lets a stream that is given up keep its place",

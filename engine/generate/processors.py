@@ -194,7 +194,11 @@ def epsilon_cutoff(logits: Tensor, epsilon: float) -> Tensor:
 
 
 def eta_cutoff(logits: Tensor, epsilon: float) -> Tensor:
-    """As `epsilon_cutoff`, with less than `epsilon` where the choice is wide open (Hewitt et al. 2022)."""
+    """As `epsilon_cutoff`, with less than `epsilon` where the choice is wide open (Hewitt et al. 2022).
+
+    Of `epsilon` as a float32, as transformers has it: a number below all of those cuts nothing.
+    """
+    epsilon = float(torch.tensor(epsilon, dtype=torch.float32))
     eta = (_entropy(logits).neg().exp() * epsilon**0.5).clamp(max=epsilon)
     return epsilon_cutoff(logits, float(eta))
 

@@ -51,6 +51,14 @@ def test_one_backend_is_judged_where_it_can_form_the_scores(call: Call) -> None:
     assert not any(line.startswith("gemma2") for line in out.splitlines())
 
 
+def test_a_folder_of_goldens_is_all_of_them(call: Call, tmp_path: Path) -> None:
+    for name in (TINY.name, "gpt2"):
+        shutil.copytree(TINY.parent / name, tmp_path / name)
+    status, out, _ = call("check", tmp_path, "--level", "L3", "--json", "-")
+    assert status == 0
+    assert {case["case"] for case in json.loads(out)["cases"]} == {TINY.name, "gpt2"}
+
+
 @pytest.mark.parametrize(
     ("more", "sentence"),
     [

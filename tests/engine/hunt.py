@@ -38,7 +38,7 @@ def _hunted(mutant: Mutant) -> Hunted:
 
     torch.set_num_threads(1)
     short_and_repeatable = settings(
-        max_examples=400,
+        max_examples=2000,
         stateful_step_count=12,
         deadline=None,
         derandomize=True,

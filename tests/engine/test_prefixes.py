@@ -191,6 +191,19 @@ def test_a_sequence_that_fits_alone_is_not_refused_for_what_is_known(model: Deco
     assert len(served(model, cache, IDS[:12])) == 2
 
 
+@torch.inference_mode()
+def test_what_is_overwritten_in_need_is_known_no_more(model: Decoder) -> None:
+    """No block is left for a copy of the one that two beginnings share, and the second leaves early."""
+    cache = paged(model, blocks=1)
+    served(model, cache, [1, 2, 3])
+    room = cache.admit([1, 2, 9], 3)
+    model(torch.tensor([[9]]), cache, [Part(room, 1)])
+    cache.close(room)
+    ids = [1, 2, 3, 5]
+    logits = served(model, cache, ids)
+    assert same(logits, naive(model, ids)[-len(logits) :])
+
+
 def test_nobody_is_evicted_for_one_who_cannot_be_admitted(model: Decoder) -> None:
     cache = paged(model, 4)
     served(model, cache, OTHER[:4])

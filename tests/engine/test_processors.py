@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from conformance.strategies.settings import Asked, asked
 from engine import Engine, SamplingParams
 from engine.errors import RequestError
-from engine.generate.processors import History, narrowed, penalised, processed
+from engine.generate.processors import History, eta_cutoff, narrowed, penalised, processed
 from engine.generate.sample import Sampler
 from tests.engine import tiny
 
@@ -220,6 +220,11 @@ def test_eta_is_softer_where_the_choice_is_wide_open() -> None:
     # Where it is nearly certain, both thresholds are the same.
     sure = [math.log(p) for p in (0.99, 0.006, 0.003, 0.001)]
     assert left(sure, eta_cutoff=0.004) == left(sure, epsilon_cutoff=0.004) == [0, 1]
+
+
+def test_eta_below_all_numbers_of_float32_cuts_nothing() -> None:
+    row = torch.tensor([-800.0, 0.0], dtype=torch.float64)
+    assert eta_cutoff(row, 5e-324).isfinite().all()
 
 
 # -- laws ------------------------------------------------------------------------------------------
