@@ -13,9 +13,9 @@ from typing import Any, TypeVar
 from conformance.candidate import Candidate, Level, UnavailableError, said
 from conformance.envelope import Envelope
 from conformance.golden import Golden
+from conformance.judgement import disagreements
 from conformance.lockstep import Choice
 from conformance.text import TextFinding
-from conformance.verdict import disagreements
 from engine.errors import ModelFileError
 
 T = TypeVar("T")

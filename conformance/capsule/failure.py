@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from conformance.verdict import Finding, Trial
+from conformance.judgement import Finding
+from conformance.verdict import Trial
 
 Schedule = tuple[int, ...]
 

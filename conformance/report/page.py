@@ -17,9 +17,10 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from conformance.candidate import layer_of, operation
+from conformance.judgement import Standing
 from conformance.report import words
 from conformance.report.report import Report, paired
-from conformance.verdict import Culprit, Standing, Trial
+from conformance.verdict import Culprit, Trial
 
 NUMBERS = 250_000  # shares on a page, about 6 bytes each
 COLUMNS = (8, 64)  # of positions, at least and at most

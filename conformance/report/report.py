@@ -11,8 +11,9 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from conformance.candidate import layer_of, operation
+from conformance.judgement import Standing
 from conformance.text import TextFinding
-from conformance.verdict import Culprit, Standing, Trial, shorten
+from conformance.verdict import Culprit, Trial, shorten
 
 SCHEMA = 1  # version of the JSON document
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from conformance.candidate import layer_of, operation
+from conformance.judgement import Disagreement, Finding
 from conformance.report.report import followers
-from conformance.verdict import Culprit, Disagreement, Finding, Trial
+from conformance.verdict import Culprit, Trial
 
 _KINDS = {
     "largest": "the largest error of its elements",

@@ -21,8 +21,9 @@ from conformance.capsule.failure import Schedule, failure_of, shortest
 from conformance.check import run_check
 from conformance.engine_candidate import candidates
 from conformance.golden import REPOSITORY_GOLDENS, Golden, read_manifest, write_manifest
+from conformance.judgement import Finding
 from conformance.mutants.run import CATALOGUE, planted
-from conformance.verdict import Finding, Trial, trial
+from conformance.verdict import Trial, trial
 from engine.device import DTYPES
 from engine.errors import LockstepError, ModelFileError, RequestError
 

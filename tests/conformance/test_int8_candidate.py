@@ -12,9 +12,10 @@ import engine.cache.store as store
 from conformance.candidate import Candidate, operation
 from conformance.golden import REPOSITORY_GOLDENS, Golden
 from conformance.int8_candidate import candidates
+from conformance.judgement import judge
 from conformance.lockstep import everywhere, walk
 from conformance.tapped import Tapped
-from conformance.verdict import judge, trial
+from conformance.verdict import trial
 from engine.cache.store import Int8Store, Place, to_int8
 
 Quantise = Callable[[Tensor], tuple[Tensor, Tensor]]

@@ -13,9 +13,10 @@ from torch import Tensor
 from conformance.check import run_check
 from conformance.engine_candidate import EngineCandidate, candidates
 from conformance.golden import REPOSITORY_GOLDENS, Golden, read_manifest, write_manifest
+from conformance.judgement import disagreements
 from conformance.lockstep import Choice
 from conformance.tapped import Tapped
-from conformance.verdict import Trial, disagreements, trial
+from conformance.verdict import Trial, trial
 
 BEST = 2
 

@@ -20,12 +20,13 @@ from rich.console import Console
 
 from conformance.check import run_check
 from conformance.golden import REPOSITORY_GOLDENS
+from conformance.judgement import Disagreement, Finding, Standing
 from conformance.lockstep import Element
 from conformance.report import Report, TextTrial, print_report, write_html
 from conformance.report.page import COLUMNS, binned, operations, step_of
 from conformance.report.words import message
 from conformance.text import TextFinding
-from conformance.verdict import Culprit, Disagreement, Finding, Standing, Trial
+from conformance.verdict import Culprit, Trial
 from engine.command import json_text
 from engine.layers import RMSNorm
 
