@@ -220,6 +220,9 @@ class _Session:
             raise ModelFileError(
                 f"{folder.name} was made with another {known.name}; {remake(golden.case)}"
             )
+        if lacking := golden.lacks(self.dtype):
+            self._skip(lacking)
+            return
         try:
             candidates = made(self.make, model, self.device, self.dtype)
         except NotOfferedError as error:

@@ -204,16 +204,26 @@ class Golden:
             if margin <= envelope.allowance(probe)
         )
 
+    @cached_property
+    def _noise(self) -> dict[str, Any]:
+        table: dict[str, Any] = json.loads((self.folder / "noise.json").read_text())
+        return table
+
+    def lacks(self, dtype: str) -> str | None:
+        """Why nothing can be judged in that dtype, where the golden was made without it."""
+        if dtype in self._noise:
+            return None
+        return (
+            f"{self.case} has no noise for {dtype} (it has {', '.join(self._noise)}); "
+            f"{remake(self.case)}"
+        )
+
     def envelope(self, run: str, dtype: torch.dtype) -> Envelope:
         """What a run ("lockstep" or "free") in `dtype` is allowed."""
-        table = json.loads((self.folder / "noise.json").read_text())
         name = str(dtype).removeprefix("torch.")
-        if name not in table:
-            raise ModelFileError(
-                f"{self.folder / 'noise.json'} has no noise for {name} "
-                f"(it has {', '.join(table)}); {remake(self.case)}"
-            )
-        noise = {probe: Noise(*row) for probe, row in table[name][run].items()}
+        if lacking := self.lacks(name):
+            raise ModelFileError(lacking)
+        noise = {probe: Noise(*row) for probe, row in self._noise[name][run].items()}
         choices = [probe for probe in self._order if is_expert_choice(probe)]
         noise |= {probe: noise[router_of(probe)] for probe in choices}
         return Envelope(run, half_step(dtype), noise)

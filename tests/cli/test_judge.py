@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 from pathlib import Path
@@ -57,6 +58,26 @@ def test_a_folder_of_goldens_is_all_of_them(call: Call, tmp_path: Path) -> None:
     status, out, _ = call("check", tmp_path, "--level", "L3", "--json", "-")
     assert status == 0
     assert {case["case"] for case in json.loads(out)["cases"]} == {TINY.name, "gpt2"}
+
+
+def test_a_golden_that_was_made_without_the_dtype_is_skipped_by_name(
+    call: Call, tmp_path: Path
+) -> None:
+    for name in (TINY.name, "gpt2"):
+        shutil.copytree(TINY.parent / name, tmp_path / name)
+    noise = tmp_path / "gpt2" / "noise.json"
+    table = json.loads(noise.read_text(encoding="utf-8"))
+    del table["float16"]
+    noise.write_text(json.dumps(table), encoding="utf-8")
+    manifest = noise.with_name("manifest.json")
+    document = json.loads(manifest.read_text(encoding="utf-8"))
+    document["files"]["noise.json"] = hashlib.sha256(noise.read_bytes()).hexdigest()
+    manifest.write_text(json.dumps(document), encoding="utf-8")
+    status, out, _ = call("check", tmp_path, "--level", "L3", "--dtype", "float16")
+    assert status == 0
+    assert "skipped  gpt2 has no noise for float16 (it has float32, bfloat16)" in out
+    status, _, err = call("check", tmp_path / "gpt2", "--dtype", "float16")
+    assert status == 2 and is_one_sentence(err)
 
 
 @pytest.mark.parametrize(
