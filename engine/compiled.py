@@ -179,7 +179,7 @@ def _run_of(decoder: Decoder) -> MethodType:
 def _of_what_is_given(guards: Sequence[Any]) -> list[bool]:
     """Which of the conditions of a graph are looked at before each step: not those on the decoder itself.
 
-    That has graphs of its own and does not change, and has thousands of them, which take milliseconds.
+    That has graphs of its own and does not change; its conditions are most of all, and take time.
     """
     return [not guard.name.startswith("self.") for guard in guards]
 

@@ -1,7 +1,7 @@
 """Attention of one query of each sequence as sums of products: what a compiler makes loops of.
 
 It is part of a graph of steps and no backend of its own. Kernels that are called from a graph, sdpa's for
-one, cost a call and an end of a loop each; of eight sequences they took a sixth of a step.
+one, cost a call each, and end a loop that the compiler would go on with.
 """
 
 from __future__ import annotations
