@@ -7,7 +7,6 @@ pass B is 1 and T are the new tokens of all sequences.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -20,14 +19,27 @@ from engine.mask import View
 from engine.probe import Probe
 
 
-@dataclass(frozen=True)
-class Step:
-    """What all layers of one forward pass share, by kind of window and of rope."""
+class Step(nn.Module):
+    """What all layers of one forward pass share, by kind of window and of rope.
 
-    positions: Tensor  # [B, T], or [1, N] where there are several groups
-    groups: Sequence[Group]
-    views: Sequence[Mapping[int | None, View]]  # of each group
-    rotations: Mapping[spec.Rope | None, rope.Table | None]
+    It is a module, as torch compiles layers that are alike once if they are given modules and tensors alone.
+    """
+
+    def __init__(
+        self,
+        positions: Tensor,
+        groups: Sequence[Group],
+        views: Sequence[Mapping[int | None, View]],
+        rotations: Mapping[spec.Rope | None, rope.Table | None],
+    ) -> None:
+        """Positions are [B, T], or [1, N] where there are several groups; each group has views."""
+        super().__init__()
+        self.positions, self.groups, self.views, self.rotations = (
+            positions,
+            groups,
+            views,
+            rotations,
+        )
 
 
 class Attention(nn.Module):

@@ -33,7 +33,7 @@ from engine.backends.scored import Scored
 from engine.cache import Cache, Part, bucket
 from engine.decoder import Block, Decoder
 from engine.errors import LockstepError, RequestError
-from engine.linear import linear, sums_of_products
+from engine.linear import are_sums, linear, sums_of_products
 from engine.mask import PLAIN, Custom, View
 from engine.models import cache_dir
 from engine.probe import watched
@@ -43,7 +43,6 @@ from engine.spec import ModelSpec
 
 #: Numbers of sequences that graphs are made for: a step is computed in the next larger one.
 ROWS = (1, 2, 4, 8, 16, 32)
-FEW = 8  # rows: a loop over the weights keeps a sum for each in a register of the processor
 GRAPHS = 256  # of all models and shapes in a process
 
 
@@ -52,7 +51,7 @@ class SumsOfFewRows(Arithmetic):
 
     def linear(self, x: Tensor, weight: Weight, bias: Tensor | None = None) -> Tensor:
         rows = x.reshape(-1, x.shape[-1])
-        if len(rows) > FEW or not torch.compiler.is_dynamo_compiling():
+        if not (torch.compiler.is_dynamo_compiling() and are_sums(rows, weight)):
             return linear(x, weight, bias)
         done = sums_of_products(rows, weight)
         return (done if bias is None else done + bias).view(*x.shape[:-1], -1)

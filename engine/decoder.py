@@ -31,6 +31,7 @@ from engine.moe import MoE
 from engine.probe import Probe, watched
 
 PIECE = 1024  # tokens of a feed-forward
+KINDS = 1000  # of layers in a graph: those that are alike are compiled once
 
 
 class Block(nn.Module):
@@ -52,6 +53,7 @@ class Block(nn.Module):
         self.post_mlp_norm = norm(dim, layer.post_mlp_norm)
         self.out = Probe()
 
+    @torch.compiler.nested_compile_region(max_reuse_entries=KINDS)  # type: ignore[untyped-decorator]
     def forward(self, x: Tensor, step: Step, cache: LayerCache) -> Tensor:
         x = self.after_attn(x + self.post_attn_norm(self.attn(self.pre_attn_norm(x), step, cache)))
         return self.out(x + self.post_mlp_norm(in_pieces(self.mlp, self.pre_mlp_norm(x))))

@@ -17,6 +17,11 @@ from engine.quantised import LooseWeight, PackedInt4Weight, Weight
 
 #: Rows of which slices are faster than a whole, and outputs of a slice.
 FEW, SLICE = 32, 1536
+#: Rows of which a map in a graph is sums: of weights in float32 on a CPU, and of others. Up to so many of
+#: the former have a loop's vectors to themselves.
+MANY_SUMS, FEW_SUMS, LONE_SUMS = 32, 8, 4
+#: Numbers in a vector of the processor, and places where a loop reads the weights.
+LANES, STREAMS = 16, 8
 
 
 def linear(x: Tensor, weight: Weight, bias: Tensor | None = None) -> Tensor:
@@ -58,12 +63,38 @@ def product_in_slices(x: Tensor, weight: Tensor, n: int) -> Tensor:
 # -- in a graph ------------------------------------------------------------------------------------
 
 
+def are_sums(rows: Tensor, weight: Weight) -> bool:
+    """Whether sums of products are faster than a matrix product of rows [n, in]."""
+    return len(rows) <= (MANY_SUMS if _is_float32_on_cpu(weight) else FEW_SUMS)
+
+
 def sums_of_products(rows: Tensor, weight: Weight) -> Tensor:
     """rows [n, in] to [n, out] as sums of products, where that can be."""
     if isinstance(weight, PackedInt4Weight):
         return weight.product(rows)
+    if len(rows) > LONE_SUMS and isinstance(weight, Tensor) and _is_float32_on_cpu(weight):
+        return _sums_side_by_side(rows, weight)
     # A sum for each row: the compiler puts them into one loop, which reads a number of the weights once.
     return torch.stack([inner(weight, ..., row) for row in written(rows)]).to(rows.dtype)
+
+
+def _sums_side_by_side(rows: Tensor, weight: Tensor) -> Tensor:
+    """A row in each lane of the processor's vectors, so that a number is multiplied for all rows at once.
+
+    The loop reads the weights in several places: where one number is used so often a processor does not
+    look far enough ahead to fetch the next page in time, and would wait for it.
+    """
+    n = len(rows)
+    columns = written(F.pad(rows.t(), (0, -n % LANES)))  # [in, lanes]
+    shares = weight.split(-(-len(weight) // STREAMS))
+    sums = torch.cat([(share[:, :, None] * columns).sum(1) for share in shares])  # [out, lanes]
+    return sums[:, :n].t()
+
+
+def _is_float32_on_cpu(weight: Weight) -> bool:
+    return (
+        isinstance(weight, Tensor) and weight.dtype == torch.float32 and weight.device.type == "cpu"
+    )
 
 
 def inner(weight: Tensor | LooseWeight, at: Any, x: Tensor) -> Tensor:

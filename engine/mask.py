@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+import torch
 from torch import Tensor
 
 Made = TypeVar("Made")
@@ -62,7 +63,9 @@ class View:
         self._made: dict[Callable[[View], Any], Any] = {}
 
     def once(self, make: Callable[[View], Made]) -> Made:
-        """What `make` makes of the view, made once for all layers that share it."""
+        """What `make` makes of the view, made once for all layers that share it; in a graph by each."""
+        if torch.compiler.is_dynamo_compiling():
+            return make(self)
         if make not in self._made:
             self._made[make] = make(self)
         made: Made = self._made[make]

@@ -63,7 +63,7 @@ KERNELS: tuple[Mutant, ...] = (
         "sums the first row's products for each row of a graph",
         "inner(weight, ..., row)",
         "inner(weight, ..., rows[0])",
-        "test_in_a_graph_each_row_has_sums_of_its_own",
+        "test_a_graphs_maps_are_torchs",
     ),
     _flash(
         "ends-at-the-first-query",

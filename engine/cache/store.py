@@ -28,12 +28,20 @@ class Scattered:
     _rows: dict[tuple[int, int], Tensor] = field(default_factory=dict)
 
     def rows(self, heads: int, n_slots: int) -> Tensor:
-        """Where they are among all (bank, head, slot): int64 [B * heads * S]; kept for the next layer."""
+        """Where they are among all (bank, head, slot): int64 [B * heads * S].
+
+        Kept for the next layer, but in a graph, where each layer computes it.
+        """
+        if torch.compiler.is_dynamo_compiling():
+            return self._rows_of(heads, n_slots)
         if (heads, n_slots) not in self._rows:
-            head = torch.arange(heads, device=self.slots.device)
-            first = (self.banks[:, None] * heads + head) * n_slots  # [B, heads]
-            self._rows[heads, n_slots] = (first[..., None] + self.slots[:, None]).flatten()
+            self._rows[heads, n_slots] = self._rows_of(heads, n_slots)
         return self._rows[heads, n_slots]
+
+    def _rows_of(self, heads: int, n_slots: int) -> Tensor:
+        head = torch.arange(heads, device=self.slots.device)
+        first = (self.banks[:, None] * heads + head) * n_slots  # [B, heads]
+        return (first[..., None] + self.slots[:, None]).flatten()
 
 
 Place = Run | Scattered

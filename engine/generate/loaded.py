@@ -26,6 +26,7 @@ from engine.families import text_config
 from engine.generate.prompts import checked_ids, end_ids
 from engine.generate.speculation import Drafters, Speculation, no_drafts
 from engine.mask import PLAIN, Custom
+from engine.memory import keep_what_is_freed
 from engine.models import resolve
 from engine.probe import attached
 from engine.quantised import check_quantization
@@ -117,6 +118,7 @@ class LoadedModel:
         else:
             decoder = Decoder(checkpoint.spec, kernel, device, custom)
         decoder.eval()
+        keep_what_is_freed()
         if batch_invariant:
             check_invariant(backend)
             decoder.use_invariant()

@@ -39,7 +39,7 @@ if settings.default.max_examples > 1000:
     WHOLE = {file.parent.name for file in REPOSITORY_GOLDENS.glob("*/trace.safetensors")}
     SMALL = sorted(n for n in WHOLE if (REPOSITORY_GOLDENS / n / "model.safetensors").exists())
     CASES |= {f"{name}-{dtype}": (name, dtype) for name in SMALL for dtype in DTYPES.values()}
-ROOMS = 4  # of a cache
+ROOMS = 5  # of a cache
 CHUNK = 4  # tokens of a prompt at once: with so few, rings of the window wrap around
 LLAMA = REPOSITORY_GOLDENS / "llama-gqa"
 GEMMA3 = REPOSITORY_GOLDENS / "gemma3"
@@ -80,6 +80,30 @@ def test_the_compilers_own_code_is_inside_the_envelope() -> None:
     (candidate,) = candidates(golden.folder, "cpu", "float32")
     torch.compiler.reset()
     assert trial(candidate, golden, torch.float32, golden.schedule_in(None)).conforms
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
+def test_the_compilers_own_code_of_many_sequences_gives_the_decoders_logits() -> None:
+    """Five of them in a graph for eight: a row in each lane."""
+    torch.compiler.reset()
+    assert_same_steps(LLAMA, "paged", 3, range(5), 20)
+    torch.compiler.reset()
+
+
+#: All three layers are alike; or two are, and one has no window, another rope, or none.
+KINDS_OF_LAYERS = {"llama-gqa": 1, "gemma2": 2, "gemma3": 2, "smollm3": 2}
+
+
+@pytest.mark.parametrize(("name", "kinds"), list(KINDS_OF_LAYERS.items()))
+def test_layers_that_are_alike_are_captured_once(
+    name: str, kinds: int, graphs: list[torch.fx.GraphModule]
+) -> None:
+    engine = Engine.load(REPOSITORY_GOLDENS / name, compiled=True)
+    assert len(engine.spec.layers) == 3
+    with torch.inference_mode():
+        engine.decode(5, engine.new_cache(8))
+    (graph,) = graphs
+    assert len(list(graph.children())) == kinds
 
 
 def run(engine: Engine, kind: str, steps: int, rooms: Sequence[int], length: int) -> list[Tensor]:
@@ -127,7 +151,7 @@ def assert_same_steps(
     [(LLAMA, "contiguous"), (GEMMA3, "ring"), (GEMMA3, "paged")],
     ids=["rows", "rings", "blocks"],
 )
-@pytest.mark.parametrize("rooms", [(0, 1, 2, 3), (1, 3), (0, 2, 3), (2,)], ids=str)
+@pytest.mark.parametrize("rooms", [(0, 1, 2, 3), (1, 3), (0, 2, 3), (2,), (0, 1, 2, 3, 4)], ids=str)
 def test_steps_are_those_of_the_decoder(
     model: Path, kind: str, rooms: tuple[int, ...], graphs: list[torch.fx.GraphModule]
 ) -> None:

@@ -7,8 +7,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from engine.compiled import FEW, SUMS_OF_FEW_ROWS
-from engine.linear import linear, product_in_slices
+from engine.compiled import SUMS_OF_FEW_ROWS
+from engine.linear import (
+    FEW_SUMS,
+    LANES,
+    LONE_SUMS,
+    MANY_SUMS,
+    STREAMS,
+    linear,
+    product_in_slices,
+)
 
 #: Of rows, inputs and outputs: even slices, a rest, fewer outputs than slices, no batch at all.
 SHAPES = [((1,), 48, 64), ((3, 1), 33, 50), ((2, 5), 7, 3), ((), 16, 12)]
@@ -48,18 +56,43 @@ def test_few_rows_of_float32_are_cut_by_all_threads(monkeypatch: pytest.MonkeyPa
     assert cut == [3]  # of three outputs no more than three can be made
 
 
-@pytest.mark.parametrize("rows", [1, 2, FEW])
-def test_in_a_graph_each_row_has_sums_of_its_own(rows: int) -> None:
-    x, weight, bias = drawn(rows, 1, 24), drawn(10, 24), drawn(10)
+def mapped_in_a_graph(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     torch.compiler.reset()
     graph = torch.compile(SUMS_OF_FEW_ROWS.linear, backend="eager", fullgraph=True, dynamic=False)
-    torch.testing.assert_close(graph(x, weight, bias), F.linear(x, weight, bias))
+    done: Tensor = graph(x, weight, bias)
     torch.compiler.reset()
+    return done
 
 
-def test_a_graph_of_more_rows_holds_slices() -> None:
-    x, weight = drawn(FEW + 1, 24), drawn(2 * 1536, 24)
+#: One sum for each, a row in each lane of one vector with and without a rest, more than a vector, slices.
+ROWS = [1, 2, LONE_SUMS, LONE_SUMS + 1, FEW_SUMS, LANES, LANES + 3, MANY_SUMS, MANY_SUMS + 1]
+
+
+@pytest.mark.parametrize("n_out", [3, STREAMS + 2, 2 * 1536])
+@pytest.mark.parametrize("rows", ROWS)
+def test_a_graphs_maps_are_torchs(rows: int, n_out: int) -> None:
+    x, weight, bias = drawn(rows, 1, 24), drawn(n_out, 24), drawn(n_out)
+    torch.testing.assert_close(mapped_in_a_graph(x, weight, bias), F.linear(x, weight, bias))
+
+
+@pytest.mark.parametrize("rows", [LONE_SUMS + 1, FEW_SUMS, FEW_SUMS + 1])
+def test_a_graphs_maps_in_half_precision_are_summed_in_float32(rows: int) -> None:
+    x, weight = drawn(rows, 1, 24).bfloat16(), drawn(10, 24).bfloat16()
+    done = mapped_in_a_graph(x, weight)
+    assert done.dtype == torch.bfloat16
+    torch.testing.assert_close(done, F.linear(x.float(), weight.float()).bfloat16())
+
+
+def test_many_rows_read_a_weight_in_several_places() -> None:
+    """Each place is a sum of its own, and no more than those: a row is a lane and not a sum."""
+    seen: list[torch.fx.GraphModule] = []
+
+    def keep(graph: torch.fx.GraphModule, inputs: list[Tensor]) -> torch.fx.GraphModule:
+        seen.append(graph)
+        return graph
+
     torch.compiler.reset()
-    graph = torch.compile(SUMS_OF_FEW_ROWS.linear, backend="eager", fullgraph=True, dynamic=False)
-    torch.testing.assert_close(graph(x, weight), F.linear(x, weight))
+    graph = torch.compile(SUMS_OF_FEW_ROWS.linear, backend=keep, fullgraph=True, dynamic=False)
+    graph(drawn(FEW_SUMS, 24), drawn(64, 24))
     torch.compiler.reset()
+    assert len(seen[0].graph.find_nodes(op="call_method", target="sum")) == STREAMS

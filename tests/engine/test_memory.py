@@ -1,0 +1,40 @@
+"""What a process does with memory that it has freed: an engine's keeps it for the next pass."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from conformance.golden import REPOSITORY_GOLDENS
+from engine.memory import ENVIRONMENT
+
+PAGES = 16 * 2**20 // 4096  # of the tensor
+#: Prints the page faults of making a tensor for the third time, after an engine was loaded.
+FAULTS = f"""
+import resource, torch
+from engine import Engine
+
+Engine.load({str(REPOSITORY_GOLDENS / "llama-gqa")!r})
+for _ in range(3):
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    torch.ones({PAGES} * 1024)
+    after = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+print(after - before)
+"""
+
+
+def faults(environment: dict[str, str]) -> int:
+    done = subprocess.run(
+        [sys.executable, "-c", FAULTS], env=environment, capture_output=True, text=True, check=True
+    )
+    return int(done.stdout)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="glibc's allocator is asked")
+def test_what_is_freed_is_kept_unless_the_environment_says_otherwise() -> None:
+    plain = {name: value for name, value in os.environ.items() if name not in ENVIRONMENT}
+    assert faults(plain) < PAGES / 10
+    assert faults({**plain, "MALLOC_MMAP_THRESHOLD_": "1048576"}) >= PAGES
