@@ -13,10 +13,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from engine.quantised import LooseWeight, PackedInt4Weight, Weight
+from engine.quantised import PIECE, LooseWeight, PackedInt4Weight, Weight
 
 #: Rows of which slices are faster than a whole, and outputs of a slice.
 FEW, SLICE = 32, 1536
+#: Rows of float16 from which a product in float32 is faster, where a processor has none in float16.
+HALF_ROWS = 8
 #: Rows of which a map in a graph is sums: of weights in float32 on a CPU, and of others. Up to so many of
 #: the former have a loop's vectors to themselves.
 MANY_SUMS, FEW_SUMS, LONE_SUMS = 32, 8, 4
@@ -28,6 +30,8 @@ def linear(x: Tensor, weight: Weight, bias: Tensor | None = None) -> Tensor:
     """x [..., in] to x Wᵀ + b [..., out]; the weight is [out, in]."""
     if not isinstance(weight, Tensor):
         done = weight.product(x)
+    elif _is_slow(x):
+        return product_in_float32(x, weight, bias)
     elif (n := _slices(x, weight)) > 1:
         done = product_in_slices(x, weight, n)
     else:
@@ -58,6 +62,26 @@ def product_in_slices(x: Tensor, weight: Tensor, n: int) -> Tensor:
     if even < len(weight):
         done = torch.cat((done, F.linear(rows, weight[even:])), 1)
     return done.view(*x.shape[:-1], len(weight))
+
+
+def _is_slow(x: Tensor) -> bool:
+    """Whether x is of many rows in float16 and this processor has no product of those."""
+    many = x.dtype == torch.float16 and x.numel() >= HALF_ROWS * x.shape[-1]
+    return many and x.device.type == "cpu" and not _multiplies_float16()
+
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def _multiplies_float16() -> bool:
+    known: bool = torch.ops.mkldnn._is_mkldnn_fp16_supported()
+    return known
+
+
+def product_in_float32(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """x Wᵀ + b in float32, rounded once; the weight is made float32 some outputs at a time."""
+    wide = x.float()
+    pieces = weight.split(max(1, PIECE // weight.shape[1]))
+    done = torch.cat([F.linear(wide, piece.float()) for piece in pieces], -1)
+    return (done if bias is None else done + bias).to(x.dtype)
 
 
 # -- in a graph ------------------------------------------------------------------------------------

@@ -59,6 +59,20 @@ KERNELS: tuple[Mutant, ...] = (
         _SLICES,
     ),
     _linear(
+        "float16-rounded-twice",
+        "rounds a product in float32 before it adds the bias",
+        "(done if bias is None else done + bias).to(x.dtype)",
+        "done.to(x.dtype) if bias is None else done.to(x.dtype) + bias",
+        "test_many_rows_of_float16_are_multiplied_in_float32",
+    ),
+    _linear(
+        "float16-always",
+        "multiplies float16 as it is, where that takes many times as long",
+        'many and x.device.type == "cpu" and not _multiplies_float16()',
+        "False",
+        "test_many_rows_of_float16_are_multiplied_in_float32",
+    ),
+    _linear(
         "first-row-for-all",
         "sums the first row's products for each row of a graph",
         "inner(weight, ..., row)",

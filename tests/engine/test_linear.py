@@ -10,6 +10,7 @@ from torch import Tensor
 from engine.compiled import SUMS_OF_FEW_ROWS
 from engine.linear import (
     FEW_SUMS,
+    HALF_ROWS,
     LANES,
     LONE_SUMS,
     MANY_SUMS,
@@ -54,6 +55,27 @@ def test_few_rows_of_float32_are_cut_by_all_threads(monkeypatch: pytest.MonkeyPa
         expected = F.linear(x, weight.to(dtype), bias.to(dtype))
         torch.testing.assert_close(linear(x, weight.to(dtype), bias.to(dtype)), expected)
     assert cut == [3]  # of three outputs no more than three can be made
+
+
+@pytest.mark.parametrize("piece", [1, 100, 2**20])
+def test_many_rows_of_float16_are_multiplied_in_float32(
+    piece: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where there is no faster way, and with the bias rounded once: the nearest float16 of what it is."""
+    monkeypatch.setattr("engine.linear._multiplies_float16", lambda: False)
+    monkeypatch.setattr("engine.linear.PIECE", piece)
+    x, weight, bias = (drawn(*s).half() for s in ((2, HALF_ROWS, 24), (10, 24), (10,)))
+    expected = F.linear(x.double(), weight.double(), bias.double())
+    assert torch.equal(linear(x, weight, bias), expected.half())
+
+
+def test_float16_is_multiplied_as_it_is_where_it_is_fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("engine.linear.product_in_float32", None)  # which would not do
+    x, weight = drawn(HALF_ROWS, 24), drawn(10, 24)
+    linear(x[1:].half(), weight.half())
+    linear(x.bfloat16(), weight.bfloat16())
+    monkeypatch.setattr("engine.linear._multiplies_float16", lambda: True)
+    linear(x.half(), weight.half())
 
 
 def mapped_in_a_graph(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
