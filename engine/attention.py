@@ -22,7 +22,8 @@ from engine.probe import Probe
 class Step(nn.Module):
     """What all layers of one forward pass share, by kind of window and of rope.
 
-    It is a module, as torch compiles layers that are alike once if they are given modules and tensors alone.
+    It is a module because torch compiles layers that are alike once if they are given modules and tensors
+    alone (see `engine.compiled`).
     """
 
     def __init__(
@@ -32,14 +33,11 @@ class Step(nn.Module):
         views: Sequence[Mapping[int | None, View]],
         rotations: Mapping[spec.Rope | None, rope.Table | None],
     ) -> None:
-        """Positions are [B, T], or [1, N] where there are several groups; each group has views."""
         super().__init__()
-        self.positions, self.groups, self.views, self.rotations = (
-            positions,
-            groups,
-            views,
-            rotations,
-        )
+        self.positions = positions  # [B, T], or [1, N] where there are several groups
+        self.groups = groups
+        self.views = views  # of each group
+        self.rotations = rotations
 
 
 class Attention(nn.Module):

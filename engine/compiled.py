@@ -16,7 +16,7 @@ for no other: `is_compiling` is true in all threads of a process while one of th
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import FunctionType, MethodType
 from typing import Any, cast
 
@@ -30,7 +30,7 @@ from engine.arithmetic import Arithmetic, Computing
 from engine.attention import Step
 from engine.backends import Kernel, eager, sdpa, single, supports
 from engine.backends.scored import Scored
-from engine.cache import Cache, Part, bucket
+from engine.cache import Cache, LayerCache, Part, bucket
 from engine.decoder import Block, Decoder
 from engine.errors import LockstepError, RequestError
 from engine.linear import are_sums, linear, sums_of_products
@@ -44,6 +44,7 @@ from engine.spec import ModelSpec
 #: Numbers of sequences that graphs are made for: a step is computed in the next larger one.
 ROWS = (1, 2, 4, 8, 16, 32)
 GRAPHS = 256  # of all models and shapes in a process
+MOST_KINDS = 8  # of layers in a graph: torch takes more of them for a mistake
 
 
 class SumsOfFewRows(Arithmetic):
@@ -71,6 +72,18 @@ class InGraphs:
         return kernel(q, k, v, view, attn)
 
 
+class AlikeBlock(Block):
+    """A layer that is one function, in a graph, with all layers of its kind."""
+
+    kind: int  # the first layer that has the same spec
+
+    @torch.compiler.nested_compile_region
+    def forward(self, x: Tensor, step: Step, cache: LayerCache) -> Tensor:
+        # torch compares what is looked at, but no two ropes that it has met before, as keys of a step.
+        assert self.kind >= 0
+        return super().forward(x, step, cache)
+
+
 class CompiledDecoder(Decoder):
     """A decoder whose passes of one token of each sequence are compiled."""
 
@@ -87,7 +100,12 @@ class CompiledDecoder(Decoder):
         in_graphs = single.attend
         if self._on_cuda:
             in_graphs = sdpa.attend if supports("sdpa", model, custom) else eager.attend
-        super().__init__(model, InGraphs(in_graphs, backend), device, custom)
+        kinds = [model.layers.index(layer) for layer in model.layers]
+        alike = not self._on_cuda and len(set(kinds)) <= MOST_KINDS
+        block = AlikeBlock if alike else Block
+        super().__init__(model, InGraphs(in_graphs, backend), device, custom, block)
+        for layer, kind in zip(cast("Iterable[AlikeBlock]", self.layers), kinds, strict=True):
+            layer.kind = kind
         for module in self.modules():
             if isinstance(module, Computing):
                 module.arithmetic = SUMS_OF_FEW_ROWS

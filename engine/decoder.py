@@ -31,7 +31,6 @@ from engine.moe import MoE
 from engine.probe import Probe, watched
 
 PIECE = 1024  # tokens of a feed-forward
-KINDS = 1000  # of layers in a graph: those that are alike are compiled once
 
 
 class Block(nn.Module):
@@ -53,7 +52,6 @@ class Block(nn.Module):
         self.post_mlp_norm = norm(dim, layer.post_mlp_norm)
         self.out = Probe()
 
-    @torch.compiler.nested_compile_region(max_reuse_entries=KINDS)  # type: ignore[untyped-decorator]
     def forward(self, x: Tensor, step: Step, cache: LayerCache) -> Tensor:
         x = self.after_attn(x + self.post_attn_norm(self.attn(self.pre_attn_norm(x), step, cache)))
         return self.out(x + self.post_mlp_norm(in_pieces(self.mlp, self.pre_mlp_norm(x))))
@@ -78,11 +76,12 @@ class Decoder(nn.Module):
         backend: Kernel,
         device: torch.device | str = "cpu",
         custom: Custom = PLAIN,
+        block: type[Block] = Block,
     ) -> None:
         super().__init__()
         self.spec = model
         self.embed = Embedding(model)
-        self.layers = nn.ModuleList(Block(model.dim, layer, backend) for layer in model.layers)
+        self.layers = nn.ModuleList(block(model.dim, layer, backend) for layer in model.layers)
         self.final_norm = norm(model.dim, model.final_norm)
         self.logits = Head(model)
         self.custom = custom

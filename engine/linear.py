@@ -7,7 +7,7 @@ large maps stay in the cache while the rows go by. Measured: docs/measurements/f
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 import torch.nn.functional as F
@@ -19,10 +19,11 @@ from engine.quantised import PIECE, LooseWeight, PackedInt4Weight, Weight
 FEW, SLICE = 32, 1536
 #: Rows of float16 from which a product in float32 is faster, where a processor has none in float16.
 HALF_ROWS = 8
-#: Rows of which a map in a graph is sums: of weights in float32 on a CPU, and of others. Up to so many of
-#: the former have a loop's vectors to themselves.
-MANY_SUMS, FEW_SUMS, LONE_SUMS = 32, 8, 4
-#: Numbers in a vector of the processor, and places where a loop reads the weights.
+#: Up to so many rows a map in a graph is sums of products: of float32 weights on a CPU, and of others.
+MANY_SUMS, FEW_SUMS = 32, 8
+#: Up to so many rows of the former have a sum each; more lie side by side, one in each lane of a vector.
+LONE_SUMS = 4
+#: What rows are filled up to, the numbers of an AVX-512 vector; and places where a loop reads the weights.
 LANES, STREAMS = 16, 8
 
 
@@ -96,14 +97,14 @@ def sums_of_products(rows: Tensor, weight: Weight) -> Tensor:
     """rows [n, in] to [n, out] as sums of products, where that can be."""
     if isinstance(weight, PackedInt4Weight):
         return weight.product(rows)
-    if len(rows) > LONE_SUMS and isinstance(weight, Tensor) and _is_float32_on_cpu(weight):
-        return _sums_side_by_side(rows, weight)
+    if len(rows) > LONE_SUMS and _is_float32_on_cpu(weight):
+        return side_by_side(rows, weight)
     # A sum for each row: the compiler puts them into one loop, which reads a number of the weights once.
     return torch.stack([inner(weight, ..., row) for row in written(rows)]).to(rows.dtype)
 
 
-def _sums_side_by_side(rows: Tensor, weight: Tensor) -> Tensor:
-    """A row in each lane of the processor's vectors, so that a number is multiplied for all rows at once.
+def side_by_side(rows: Tensor, weight: Tensor) -> Tensor:
+    """The same with a row in each lane of the processor's vectors: a number is multiplied for all at once.
 
     The loop reads the weights in several places: where one number is used so often a processor does not
     look far enough ahead to fetch the next page in time, and would wait for it.
@@ -115,7 +116,7 @@ def _sums_side_by_side(rows: Tensor, weight: Tensor) -> Tensor:
     return sums[:, :n].t()
 
 
-def _is_float32_on_cpu(weight: Weight) -> bool:
+def _is_float32_on_cpu(weight: Weight) -> TypeGuard[Tensor]:
     return (
         isinstance(weight, Tensor) and weight.dtype == torch.float32 and weight.device.type == "cpu"
     )
