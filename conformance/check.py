@@ -239,6 +239,10 @@ class _Session:
                 schedule = golden.schedule_in(chunk)
                 trials.append(trial(candidate, golden, dtype, schedule, self.level))
             self.report.trials += trials
+            if any(len(t.unjudged) == len(golden.ids) for t in trials):
+                self.report.unjudged.append(
+                    f"{golden.case}: all tokens' experts are a tie, and {candidate.name} does not show them"
+                )
             if self.packer is not None:
                 self.packer.operation(candidate, trials, golden, model, self.run)
             self._skip(candidate.beyond(self.level))

@@ -117,7 +117,7 @@ def judge(
         shares[..., [here.index(token) for token in unjudged if token in here]] = torch.nan
         known = shares.nan_to_num(0.0, posinf=torch.inf)
         if float(known.max()) > 1 and m.probe not in found:
-            found[m.probe] = _at_worst_row(m, known, envelope(m.probe))
+            found[m.probe] = _at_worst_row(m, known, envelope(m.probe), unjudged)
         before = standings.get(m.probe)
         if before is None or before.problem is None:
             total = len(golden.ids)
@@ -135,8 +135,13 @@ def _standing(m: Measurement, shares: Tensor, total: int, before: Standing | Non
     return Standing(m.probe, grid)
 
 
-def _at_worst_row(m: Measurement, shares: Tensor, envelope: Envelope) -> Finding:
+def _at_worst_row(
+    m: Measurement, shares: Tensor, envelope: Envelope, unjudged: Collection[int]
+) -> Finding:
     assert m.errors is not None
+    furthest = (
+        m.start + largest_at(m.errors.largest)[-1]
+    )  # of all rows, of which the elements are kept
     row = largest_at(shares)
     kinds = envelope.kinds(m.probe, m.errors)
     kind = max(kinds, key=lambda k: float(kinds[k][0][row] / kinds[k][1][row]))
@@ -149,7 +154,7 @@ def _at_worst_row(m: Measurement, shares: Tensor, envelope: Envelope) -> Finding
         error=float(error[row]),
         allowance=float(allowed[row]),
         kind=kind,
-        worst=m.elements(),
+        worst=() if furthest in unjudged else m.elements(),
         since=m.since,
     )
 

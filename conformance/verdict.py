@@ -84,7 +84,7 @@ class Trial:
     own: tuple[Standing, ...]
     whole: tuple[Standing, ...]
     logits_outside: bool  # or never shown, where they should have been
-    #: Tokens whose experts are a tie and are not shown, which the free run is not judged by.
+    #: Tokens whose experts are a tie and are not shown, by which nothing is judged.
     unjudged: tuple[int, ...] = ()
 
     @property
@@ -139,14 +139,17 @@ def trial(
         gaps = behind_gaps(golden.probes(level), candidate.offers)
         locked = walk(candidate, golden, dtype, everywhere, schedule, level)
         alone = judge(
-            locked.measurements, lambda p: freely_allowed(p) if p in gaps else allowed(p), golden
+            locked.measurements,
+            lambda p: freely_allowed(p) if p in gaps else allowed(p),
+            golden,
+            ties,
         )
     guilty = sorted({finding.probe for finding in alone.outside}, key=golden.order)
     confirmed: dict[str, bool | None] = {}
     if guilty:
         proof = walk(candidate, golden, dtype, graft_at(guilty), schedule, level)
         if _reached_the_end(proof, golden, level):
-            still = judge(proof.measurements, freely_allowed, golden).outside
+            still = judge(proof.measurements, freely_allowed, golden, ties).outside
             confirmed = _confirmed(guilty, {f.probe for f in still}, golden, level)
     return Trial(
         case=golden.case,

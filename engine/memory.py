@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -18,13 +19,25 @@ LARGEST = 32 * 2**20  # bytes of an allocation that glibc can be told to keep
 def keep_what_is_freed() -> None:
     """Has this process keep the memory of one forward pass for the next one, instead of giving it back.
 
-    The system would hand out the same pages in the next pass, zeroed, one fault for each. The peak stays
-    what it was. Nothing is changed where the environment says otherwise, or where there is no glibc.
+    The system would hand out the same pages in the next pass, zeroed, one fault for each. What a pass took
+    stays with the process, also when an engine is gone (but see `give_back`). Nothing is changed where the
+    environment says otherwise, or where there is no glibc.
     """
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
+    mallopt = _of_glibc("mallopt")
     if mallopt is not None and not any(name in os.environ for name in ENVIRONMENT):
         mallopt(M_MMAP_THRESHOLD, LARGEST)
         mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
+
+
+def give_back() -> None:
+    """Gives the system what is kept and not in use, where there is glibc."""
+    trim = _of_glibc("malloc_trim")
+    if trim is not None:
+        trim(0)
+
+
+def _of_glibc(name: str) -> Callable[..., int] | None:
+    return getattr(ctypes.CDLL(None), name, None) if sys.platform == "linux" else None
 
 
 def free_bytes(device: torch.device) -> int:

@@ -22,6 +22,22 @@ def _single(id: str, wrong: str, old: str, new: str, test: str) -> Mutant:
 
 COMPILED: tuple[Mutant, ...] = (
     _compiled(
+        "given-back-at-once",
+        "has memory that was freed given back after each pass",
+        "memory.py",
+        "        mallopt(M_TRIM_THRESHOLD, 2**31 - 1)",
+        "        mallopt(M_TRIM_THRESHOLD, 2**17)",
+        "test_memory.py::test_what_is_freed_is_kept_unless_the_environment_says_otherwise",
+    ),
+    _compiled(
+        "kept-for-good",
+        "refuses a cache although what is kept would do",
+        "cache/cache.py",
+        "            give_back()",
+        "            pass",
+        "test_memory.py::test_what_is_kept_is_given_back_before_a_cache_is_refused",
+    ),
+    _compiled(
         "first-stands-in",
         "computes the first sequence in the rows that nobody has, with the token of the last",
         "cache/cache.py",

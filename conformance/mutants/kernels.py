@@ -59,6 +59,13 @@ KERNELS: tuple[Mutant, ...] = (
         _SLICES,
     ),
     _linear(
+        "sums-in-bfloat16",
+        "sums a graph's products in the dtype of the weights",
+        "(weight[at].float() * x.float()).sum(-1)",
+        "(weight[at] * x).sum(-1).float()",
+        "test_a_graphs_maps_in_half_precision_are_summed_in_float32",
+    ),
+    _linear(
         "float16-rounded-twice",
         "rounds a product in float32 before it adds the bias",
         "(done if bias is None else done + bias).to(x.dtype)",

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from engine.cache.room import Part, Room
 from engine.cache.store import Place, Scattered, Store, StoreKind
 from engine.errors import RequestError
-from engine.memory import free_bytes, mebibytes
+from engine.memory import free_bytes, give_back, mebibytes
 from engine.probe import Probe
 from engine.spec import ModelSpec
 
@@ -164,8 +164,10 @@ class Cache(nn.Module, ABC):
 
         Raises RequestError, before anything is allocated, where memory is short.
         """
-        needed, free = cache_bytes(spec, layouts, dtype, store), free_bytes(device)
-        if needed > free:
+        needed = cache_bytes(spec, layouts, dtype, store)
+        if needed > free_bytes(device):
+            give_back()
+        if needed > (free := free_bytes(device)):
             raise RequestError(
                 f"the KV cache for {tokens} needs {mebibytes(needed)} "
                 f"and {mebibytes(free)} are free on {device}; ask for fewer tokens"

@@ -173,6 +173,31 @@ def test_logits_behind_tied_experts_that_are_not_shown_are_not_judged(
     assert result.unjudged == ((5,) if margin < 1 and level < Level.L5 else ())
 
 
+@pytest.mark.parametrize(("position", "conforms"), [(5, True), (6, False)])
+def test_nothing_is_judged_by_a_token_whose_tied_experts_are_not_shown(
+    mixtral: Golden, position: int, conforms: bool
+) -> None:
+    """What the experts give is shown, and which they were is not. Findings show their own token's numbers."""
+    for margins in mixtral.manifest["expert_margins"].values():
+        margins[:] = [1.0] * len(margins)
+    mixtral.manifest["expert_margins"][IDS][5] = 1e-9
+    out = IDS.replace("expert_ids", "out")
+
+    def alter(_: str, value: Tensor) -> Tensor:
+        if value.shape[1] > 6:
+            value[0, 5] += 10.0
+            value[0, position] += 1.0
+        return value
+
+    candidate = Replay(mixtral, at(out, alter))
+    candidate.lacks = ("*.expert_ids",)
+    result = trial(candidate, mixtral, torch.float32, mixtral.schedule, Level.L4)
+    assert result.conforms is conforms and result.unjudged == (5,)
+    assert [(c.finding.probe, c.finding.position, c.finding.worst) for c in result.culprits] == (
+        [] if conforms else [(out, 6, ())]
+    )
+
+
 @pytest.mark.parametrize("family", SPARSE)
 def test_no_smaller_change_of_the_logits_than_the_margin_changes_the_choice(
     golden_of: Make, family: str

@@ -97,12 +97,13 @@ def test_a_graphs_maps_are_torchs(rows: int, n_out: int) -> None:
     torch.testing.assert_close(mapped_in_a_graph(x, weight, bias), F.linear(x, weight, bias))
 
 
-@pytest.mark.parametrize("rows", [LONE_SUMS + 1, FEW_SUMS, FEW_SUMS + 1])
+@pytest.mark.parametrize("rows", [1, LONE_SUMS + 1, FEW_SUMS])
 def test_a_graphs_maps_in_half_precision_are_summed_in_float32(rows: int) -> None:
-    x, weight = drawn(rows, 1, 24).bfloat16(), drawn(10, 24).bfloat16()
+    """So many inputs that sums in bfloat16 would be off by more than the last rounding."""
+    x, weight = drawn(rows, 1, 4096).bfloat16(), drawn(10, 4096).bfloat16()
     done = mapped_in_a_graph(x, weight)
-    assert done.dtype == torch.bfloat16
-    torch.testing.assert_close(done, F.linear(x.float(), weight.float()).bfloat16())
+    expected = F.linear(x.double(), weight.double()).float()
+    torch.testing.assert_close(done, expected.bfloat16(), rtol=2**-7, atol=1e-3)
 
 
 def test_many_rows_read_a_weight_in_several_places() -> None:
