@@ -1,8 +1,8 @@
 """Decoding compiled: one token of each of several sequences as one graph of a fixed shape.
 
 The graph is `Decoder.run` itself. What makes it fast on a CPU is that a map of few rows is written as
-sums of products: the compiler then writes one loop over the weights, row by row as they lie in memory,
-for all maps that read the same input, and whole layers become one function. Nothing is packed or copied,
+sums of products: the compiler then writes one loop over the weights, as they lie in memory, for all maps
+that read the same input, and all layers of a kind become one function. Nothing is packed or copied,
 so that weights stay mapped to their file (measured: docs/measurements/bench.md).
 
 A graph is compiled when its shape first comes, for a number of rows and a number of keys out of a few

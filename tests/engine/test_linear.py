@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -62,11 +64,19 @@ def test_many_rows_of_float16_are_multiplied_in_float32(
     piece: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where there is no faster way, and with the bias rounded once: the nearest float16 of what it is."""
+    pieces: list[torch.dtype] = []
+
+    def counting(x: Tensor, weight: Tensor) -> Tensor:
+        pieces.append(weight.dtype)
+        return F.linear(x, weight)
+
     monkeypatch.setattr("engine.linear._multiplies_float16", lambda: False)
     monkeypatch.setattr("engine.linear.PIECE", piece)
+    monkeypatch.setattr("engine.linear.F", SimpleNamespace(linear=counting))
     x, weight, bias = (drawn(*s).half() for s in ((2, HALF_ROWS, 24), (10, 24), (10,)))
     expected = F.linear(x.double(), weight.double(), bias.double())
     assert torch.equal(linear(x, weight, bias), expected.half())
+    assert pieces == [torch.float32] * {1: 10, 100: 3}.get(piece, 1)
 
 
 def test_float16_is_multiplied_as_it_is_where_it_is_fast(monkeypatch: pytest.MonkeyPatch) -> None:
