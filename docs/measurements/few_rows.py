@@ -58,6 +58,7 @@ def main() -> None:
     ways: dict[str, Callable[[Tensor, Tensor], Tensor]]
     ways = {"torch": F.linear, "in slices": linear}
     if asked.graphs:
+        torch._dynamo.config.recompile_limit = len(MAPS) * len(ROWS)
         ways = {"a sum for each": compiled(each_by_itself), "side by side": compiled(side_by_side)}
     print(f"{torch.get_num_threads()} threads, torch {torch.__version__}, {asked.rounds} rounds")
     print(f"| map | rows | {' | '.join(ways)} | ratio | GB/s of weights |")
