@@ -52,6 +52,17 @@ def test_one_backend_is_judged_where_it_can_form_the_scores(call: Call) -> None:
     assert not any(line.startswith("gemma2") for line in out.splitlines())
 
 
+def test_a_trial_by_tied_tokens_alone_is_no_success(
+    call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing was judged: neither a divergence nor status 0."""
+    every = lambda golden, *_: frozenset(range(len(golden.ids)))  # noqa: E731
+    monkeypatch.setattr("conformance.golden.Golden.expert_ties", every)
+    status, out, err = call("check", TINY.parent / "mixtral", "--level", "L3")
+    assert status == 2
+    assert "all tokens' experts are a tie" in out + err
+
+
 def test_a_folder_of_goldens_is_all_of_them(call: Call, tmp_path: Path) -> None:
     for name in (TINY.name, "gpt2"):
         shutil.copytree(TINY.parent / name, tmp_path / name)
