@@ -93,8 +93,8 @@ class LoadedModel:
         `batch_invariant`: each request's numbers have the same bits whatever is computed beside it and
         however it is cut and cached, at a price (see `engine.invariant`). `compiled`: decoding steps are
         graphs, which take their time to make when their shape first comes, and are kept on disk;
-        attention in them is by sums of products (on a GPU by sdpa or eager), whatever the backend, and a step that reads drafts is none
-        (see `engine.compiled`). `quantization`: the weights of maps are whole numbers of 8 bits ("int8")
+        attention in them is by sums of products (on a GPU by sdpa or eager), whatever the backend, and a
+        step that reads drafts is none (see `engine.compiled`). `quantization`: the weights of maps are whole numbers of 8 bits ("int8")
         or, by groups of 32 inputs, of 4 ("int4"), quantised while they are read (see `engine.quantised`);
         maps whose inputs are no multiple of 32 stay as they are in "int4". `custom` is an attention of
         the user's own. `speculation` (a PromptLookup or a DraftModel) has tokens drafted that are then
