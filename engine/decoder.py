@@ -30,7 +30,7 @@ from engine.mask import PLAIN, Custom, View
 from engine.moe import MoE
 from engine.probe import Probe, watched
 
-PIECE = 512  # tokens of a feed-forward: as many rows as `engine.linear` multiplies at once
+PIECE = 1024  # tokens of a feed-forward
 
 
 class Block(nn.Module):

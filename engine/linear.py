@@ -1,9 +1,8 @@
-"""Maps with weights, x Wᵀ: as torch multiplies, faster ways of few and of many rows, sums in a graph.
+"""Maps with weights, x Wᵀ: as torch multiplies, of few rows by all threads, and as sums in a graph.
 
 torch's product of few rows of float32 keeps one thread busy on some processors (seen on an AMD EPYC).
 Cut into slices of the outputs, each a product of a batch, it keeps all of them busy, and the slices of
-large maps stay in the cache while the rows go by. Of many rows oneDNN, which comes with torch, is faster
-than what torch takes for float32. Measured: docs/measurements/few_rows.md.
+large maps stay in the cache while the rows go by. Measured: docs/measurements/few_rows.md.
 """
 
 from __future__ import annotations
@@ -18,8 +17,6 @@ from engine.quantised import PIECE, LooseWeight, PackedInt4Weight, Weight
 
 #: Rows of which slices are faster than a whole, and outputs of a slice.
 FEW, SLICE = 32, 1536
-#: Rows from which oneDNN is faster; at most so many at once; and what their number is made a multiple of.
-MANY, AT_ONCE, GRAIN = 128, 512, 16
 #: Rows of float16 from which a product in float32 is faster, where a processor has none in float16.
 HALF_ROWS = 8
 #: Up to so many rows a map in a graph is sums of products: of float32 weights on a CPU, and of others.
@@ -38,8 +35,6 @@ def linear(x: Tensor, weight: Weight, bias: Tensor | None = None) -> Tensor:
         return product_in_float32(x, weight, bias)
     elif (n := _slices(x, weight)) > 1:
         done = product_in_slices(x, weight, n)
-    elif _are_many(x):
-        return product_by_onednn(x, weight, bias)
     else:
         return F.linear(x, weight, bias)
     return done if bias is None else done + bias
@@ -70,32 +65,6 @@ def product_in_slices(x: Tensor, weight: Tensor, n: int) -> Tensor:
     return done.view(*x.shape[:-1], len(weight))
 
 
-def _are_many(x: Tensor) -> bool:
-    """Whether x has so many rows in float32 that oneDNN pays, where there is one."""
-    if x.dtype != torch.float32 or x.numel() < MANY * x.shape[-1] or x.device.type != "cpu":
-        return False
-    there: bool = torch.backends.mkldnn.is_available()
-    return there
-
-
-def product_by_onednn(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """x Wᵀ + b by oneDNN, of rows in pieces of few heights; zeros fill up the last one.
-
-    oneDNN writes machine code for each height that it meets, and a process keeps it for good.
-    """
-    rows = x.reshape(-1, x.shape[-1])
-    done = [_onednn(piece, weight, bias) for piece in rows.split(AT_ONCE)]
-    return (done[0] if len(done) == 1 else torch.cat(done)).view(*x.shape[:-1], len(weight))
-
-
-def _onednn(rows: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    n = len(rows)
-    if short := -n % GRAIN:
-        rows = F.pad(rows, (0, 0, 0, short))
-    done: Tensor = torch.ops.mkldnn._linear_pointwise(rows, weight, bias, "none", [], "")
-    return done[:n]
-
-
 def _is_slow(x: Tensor) -> bool:
     """Whether x is of many rows in float16 and this processor has no product of those."""
     many = x.dtype == torch.float16 and x.numel() >= HALF_ROWS * x.shape[-1]
@@ -112,7 +81,7 @@ def product_in_float32(x: Tensor, weight: Tensor, bias: Tensor | None = None) ->
     """x Wᵀ + b in float32, rounded once; the weight is made float32 some outputs at a time."""
     wide = x.float()
     pieces = weight.split(max(1, PIECE // weight.shape[1]))
-    done = torch.cat([linear(wide, piece.float()) for piece in pieces], -1)
+    done = torch.cat([F.linear(wide, piece.float()) for piece in pieces], -1)
     return (done if bias is None else done + bias).to(x.dtype)
 
 

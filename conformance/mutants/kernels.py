@@ -13,7 +13,6 @@ _FLASH = "Dao 2023 (FlashAttention-2), section 3"
 _WINDOW = "Beltagy et al. 2020 (Longformer), section 3.1"
 
 _SLICES = "test_slices_are_put_together_in_order"
-_MANY = "test_many_rows_are_multiplied_in_pieces_of_few_heights"
 _TOLD = "test_on_cuda_flash_is_told_where_each_sequence_begins_and_ends"
 _CAUSAL = "test_what_is_causal_and_nothing_else_is_known_from_shapes"
 _NO_OTHER = "test_flash_takes_no_other_kernel"
@@ -58,41 +57,6 @@ KERNELS: tuple[Mutant, ...] = (
         "weight[even:]",
         "weight[: len(weight) - even]",
         _SLICES,
-    ),
-    _linear(
-        "last-rows-from-zeros",
-        "fills up the rows of a last piece in front of them",
-        "(0, 0, 0, short)",
-        "(0, 0, short, 0)",
-        _MANY,
-    ),
-    _linear(
-        "height-of-its-own",
-        "has code made for each length of a prompt, which a process keeps",
-        "short := -n % GRAIN",
-        "short := 0",
-        _MANY,
-    ),
-    _linear(
-        "pieces-of-any-height",
-        "multiplies all rows of a prompt at once",
-        "rows.split(AT_ONCE)",
-        "(rows,)",
-        _MANY,
-    ),
-    _linear(
-        "many-rows-without-a-bias",
-        "forgets the bias of a map of many rows",
-        '(rows, weight, bias, "none"',
-        '(rows, weight, None, "none"',
-        _MANY,
-    ),
-    _linear(
-        "onednn-everywhere",
-        "asks for oneDNN where torch is built without it",
-        "there: bool = torch.backends.mkldnn.is_available()",
-        "there = True",
-        "test_onednn_is_asked_for_many_rows_of_float32_alone_and_where_there_is_one",
     ),
     _linear(
         "sums-in-bfloat16",

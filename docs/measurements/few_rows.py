@@ -1,9 +1,8 @@
-"""Maps of few rows by torch and in slices: `python docs/measurements/few_rows.py [ROUNDS] [--graphs | --many]`.
+"""Maps of few rows by torch and in slices: `python docs/measurements/few_rows.py [ROUNDS] [--graphs]`.
 
 The maps of SmolLM2-135M in float32, each with as many copies of its weights as do not fit a processor's
 cache, in turns; medians in microseconds. With --graphs as a graph of its own, of a sum for each row, and
 of rows side by side in the processor's vectors; to call a graph is among it, which a step does once for all maps.
-With --many maps of a prompt's rows, by torch and by oneDNN.
 """
 
 from __future__ import annotations
@@ -27,7 +26,6 @@ from engine.linear import inner, linear, side_by_side, written
 
 MAPS = {"query": (576, 576), "gate": (1536, 576), "down": (576, 1536), "head": (49152, 576)}
 ROWS = (1, 2, 4, 8, 16, 32)
-MANY_ROWS = (128, 200, 300, 512, 700, 1024, 2048)
 BYTES = 200e6  # of the copies of a weight
 
 
@@ -55,24 +53,20 @@ def each_by_itself(x: Tensor, weight: Tensor) -> Tensor:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("rounds", nargs="?", type=int, default=7)
-    of = parser.add_mutually_exclusive_group()
-    of.add_argument("--graphs", action="store_true")
-    of.add_argument("--many", action="store_true")
+    parser.add_argument("--graphs", action="store_true")
     asked = parser.parse_args()
     ways: dict[str, Callable[[Tensor, Tensor], Tensor]]
-    ways = {"torch": F.linear, "by oneDNN" if asked.many else "in slices": linear}
-    maps = {name: shape for name, shape in MAPS.items() if name != "head" or not asked.many}
+    ways = {"torch": F.linear, "in slices": linear}
     if asked.graphs:
         torch._dynamo.config.recompile_limit = len(MAPS) * len(ROWS)
         ways = {"a sum for each": compiled(each_by_itself), "side by side": compiled(side_by_side)}
     print(f"{torch.get_num_threads()} threads, torch {torch.__version__}, {asked.rounds} rounds")
-    rate = "GFLOP/s" if asked.many else "GB/s of weights"
-    print(f"| map | rows | {' | '.join(ways)} | ratio | {rate} |")
+    print(f"| map | rows | {' | '.join(ways)} | ratio | GB/s of weights |")
     print("|---|---|---|---|---|---|")
-    for name, shape in maps.items():
+    for name, shape in MAPS.items():
         size = 4 * shape[0] * shape[1]
         copies = [torch.randn(shape) for _ in range(1 + int(BYTES) // size)]
-        for rows in MANY_ROWS if asked.many else ROWS:
+        for rows in ROWS:
             x = torch.randn(rows, shape[1])
             for way in ways.values():
                 way(x, copies[0])  # compiles it
@@ -81,9 +75,8 @@ def main() -> None:
             ]
             before, now = (statistics.median(each) for each in zip(*times, strict=True))
             ratio = statistics.median(a / b for a, b in times)
-            done = (2 * rows * size / 4 if asked.many else size) / now / 1e3
             print(
-                f"| {name} | {rows} | {before:.0f} | {now:.0f} | {ratio:.2f} | {done:.1f} |",
+                f"| {name} | {rows} | {before:.0f} | {now:.0f} | {ratio:.2f} | {size / now / 1e3:.1f} |",
                 flush=True,
             )
 

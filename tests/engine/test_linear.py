@@ -1,4 +1,4 @@
-"""Maps of few rows and of many: slices, oneDNN's pieces and sums in a graph give torch's own product."""
+"""Maps of few rows: slices by all threads, and sums in a graph, give torch's own product."""
 
 from __future__ import annotations
 
@@ -11,13 +11,10 @@ from torch import Tensor
 
 from engine.compiled import SUMS_OF_FEW_ROWS
 from engine.linear import (
-    AT_ONCE,
     FEW_SUMS,
-    GRAIN,
     HALF_ROWS,
     LANES,
     LONE_SUMS,
-    MANY,
     MANY_SUMS,
     STREAMS,
     linear,
@@ -62,48 +59,6 @@ def test_few_rows_of_float32_are_cut_by_all_threads(monkeypatch: pytest.MonkeyPa
     assert cut == [3]  # of three outputs no more than three can be made
 
 
-#: A last piece without a rest, one to be filled up, one row of it, none at all.
-HEIGHTS = [MANY, MANY + 1, AT_ONCE - 1, AT_ONCE, AT_ONCE + 1, 2 * AT_ONCE + GRAIN + 3]
-
-
-@pytest.mark.parametrize("transposed", [False, True])
-@pytest.mark.parametrize("with_bias", [False, True])
-@pytest.mark.parametrize("rows", HEIGHTS)
-def test_many_rows_are_multiplied_in_pieces_of_few_heights(
-    rows: int, with_bias: bool, transposed: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    heights: list[int] = []
-
-    def counting(x: Tensor, weight: Tensor, bias: Tensor | None, *how: object) -> Tensor:
-        heights.append(len(x))
-        done: Tensor = onednn(x, weight, bias, *how)
-        return done
-
-    onednn = torch.ops.mkldnn._linear_pointwise
-    monkeypatch.setattr(torch.ops.mkldnn, "_linear_pointwise", counting)
-    x, weight = drawn(1, rows, 24), drawn(10, 24)
-    if transposed:  # as GPT-2's weights lie
-        weight = weight.T.contiguous().T
-    bias = drawn(10) if with_bias else None
-    torch.testing.assert_close(linear(x, weight, bias), F.linear(x, weight, bias))
-    assert (
-        heights
-        == [AT_ONCE] * (rows // AT_ONCE) + [-(-(rows % AT_ONCE) // GRAIN) * GRAIN][: rows % AT_ONCE]
-    )
-
-
-def test_onednn_is_asked_for_many_rows_of_float32_alone_and_where_there_is_one(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("engine.linear.product_by_onednn", None)  # which would not do
-    x, weight = drawn(MANY, 24), drawn(10, 24)
-    assert torch.equal(linear(x[1:], weight), F.linear(x[1:], weight))
-    half = x.bfloat16(), weight.bfloat16()
-    assert torch.equal(linear(*half), F.linear(*half))
-    monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
-    assert torch.equal(linear(x, weight), F.linear(x, weight))
-
-
 @pytest.mark.parametrize("piece", [1, 100, 2**20])
 def test_many_rows_of_float16_are_multiplied_in_float32(
     piece: int, monkeypatch: pytest.MonkeyPatch
@@ -111,13 +66,12 @@ def test_many_rows_of_float16_are_multiplied_in_float32(
     """Where there is no faster way, and with the bias rounded once: the nearest float16 of what it is."""
     pieces: list[torch.dtype] = []
 
-    def counting(x: Tensor, weight: Tensor, bias: None) -> Tensor:
+    def counting(x: Tensor, weight: Tensor) -> Tensor:
         pieces.append(weight.dtype)
         return F.linear(x, weight)
 
     monkeypatch.setattr("engine.linear._multiplies_float16", lambda: False)
     monkeypatch.setattr("engine.linear.PIECE", piece)
-    monkeypatch.setattr("engine.linear._slices", lambda x, weight: 1)
     monkeypatch.setattr("engine.linear.F", SimpleNamespace(linear=counting))
     x, weight, bias = (drawn(*s).half() for s in ((2, HALF_ROWS, 24), (10, 24), (10,)))
     expected = F.linear(x.double(), weight.double(), bias.double())
